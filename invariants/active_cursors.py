@@ -1,4 +1,7 @@
-"""Guarantees of the container of active cursors. The expected answers are computed from the cursors, by brute force."""
+"""Guarantees of the container of active cursors. The expected answers are computed from the cursors, by brute force.
+
+A cursor with a position is tracked. An unknown name is one that no cursor has.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from model.machine import Failed, Refused
 from model.positions import Position
 
 COUNT = "number_at_same_position_or_before"
+#: The actions that ask, those that move a cursor, and those that change cursors.
 QUERIES = ("get_cursor", COUNT, "slowest_position", "size", "should_cache_added_entries")
 MOVES = ("update_cursor", "cursor_updated")
 CHANGES = ("add_cursor", *MOVES, "remove_cursor")
@@ -52,7 +56,7 @@ def may_be_refused(cfg: Config, before: State, event: Event) -> bool:
     """Returns whether an addition or update may be rejected.
 
     If `calls` is of_the_broker, the addition of a name that has a cursor is rejected, and so is an update without a
-    position. The heap always rejects an update without a position.
+    position. The heap also rejects an update without a position, unless it ignores the update.
     """
     if event.name == "add_cursor":
         return cfg.calls == "of_the_broker" and own_cursor(before, event) is not None
@@ -117,7 +121,11 @@ def added_entries_are_cached_only_for_cursors(cfg: Config, before: State, event:
 
 @always(active_cursors, on=("add_cursor", "get_cursor"))
 def name_refers_to_cursor_added_last(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A name refers to the cursor object that was added last under this name; a removed name refers to none."""
+    """A name refers to the cursor object that was added last under this name; a removed name refers to none.
+
+    The number that `add_cursor` returns is that of the new object, and larger than the number of every other object. A
+    rejected call changes nothing.
+    """
     if was_refused(event):
         return bool(before == after)
     if event.name == "add_cursor":
@@ -150,9 +158,10 @@ def added_cursor_has_given_position_and_durability(cfg: Config, before: State, e
 
 @always(active_cursors, on=MOVES)
 def update_sets_position(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an update, the cursor has the given position, forward or backward, or is untracked without one.
+    """After an update, the cursor has the given position, forward or backward; without a position, it is untracked.
 
-    `may_be_refused` says when an update is rejected. A container without `cursorUpdated` also rejects that call.
+    An update of an unknown name adds no cursor. `may_be_refused` says when an update may be rejected. Without
+    `update_returns_slowest`, the call `cursor_updated` may also be rejected.
     """
     old, new = own_cursor(before, event), own_cursor(after, event)
     if was_refused(event):
@@ -249,10 +258,11 @@ def is_repaired_list(cfg: Config) -> bool:
 
 @always(active_cursors, given=is_repaired_list)
 def list_links_tracked_nodes_in_order_with_their_counts(cfg: Config, s: State) -> bool:
-    """The list links each node once, ordered by position, with the number of nodes at its position or before.
+    """The list links each tracked node once, ordered by position, with the number of nodes at its position or before.
 
-    A node outside the list has no position and no counter. Each present cursor has a node. A node of a removed cursor
-    is retained only if the cursor was removed since the last cleanup.
+    A node outside the list has no position and no counter. The nodes of present cursors have exactly the objects of the
+    cursors. The list retains at most as many nodes of removed cursors as there were removals since the last cleanup or
+    flush.
     """
     if s.nodes is None:
         return True
@@ -285,8 +295,9 @@ def pending_updates_are_a_heap_by_position(cfg: Config, s: State) -> bool:
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The canonical form numbers cursor objects from 1, and sets clock and version to 0.
 
-    It limits the time since the last removal to the grace period. It keeps names, positions, the count of durable
-    cursors, and the data structure except for the numbers of objects and counters.
+    The canonical form limits the time since the last removal to the grace period. It keeps names, positions, the count
+    of durable cursors, and the data structure except for the numbers of objects and counters. The canonical form of a
+    canonical form is the same state.
     """
     canonical = active_cursors.canonical
     renamed = canonical(cfg, after)
@@ -307,7 +318,8 @@ def _list_form(cfg: Config, s: State) -> object:
         items = [(item.position, item.cursor) for item in s.items]
         return sorted(items) if cfg.container == "sorted_set" else items
     nodes = (*s.nodes.linked, *s.nodes.unlinked)
-    # each node with the value of its counter, in place of the numbers of the object and the counter
+    # Object -> its node, with the value of its counter in place of the numbers of the object and the counter. The
+    # fields n[2:6] are `present`, `position`, `pending` and `removing`; n[0] is the name.
     shown = {n.object: (n[0], n[2:6], s.nodes.counts[n.counter - 1] if n.counter else None) for n in nodes}
     queues = [[shown[o] for o in queue] for queue in (s.nodes.updates, s.nodes.removals)]
     outside = sorted(repr(shown[n.object]) for n in s.nodes.unlinked)
@@ -316,7 +328,7 @@ def _list_form(cfg: Config, s: State) -> object:
 
 @always(active_cursors, on=("remove_while_iterating",))
 def iteration_removes_no_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Removal of a cursor through an iterator fails (is rejected for an unknown name), and changes nothing."""
+    """Removal of a cursor through an iterator changes nothing: it fails, or is rejected for an unknown name."""
     return after == before and isinstance(event.outcome, Failed if own_cursor(before, event) else Refused)
 
 
@@ -354,7 +366,7 @@ class Move(NamedTuple):
 
 
 def move_of(before: State, event: Event, after: State) -> Move | None:
-    """Returns the move that an update makes; None if it moves no tracked cursor."""
+    """Returns the move that an update makes; None if the cursor is not tracked both before and after the update."""
     old, new = own_cursor(before, event), own_cursor(after, event)
     if was_refused(event) or old is None or old.position is None or new is None or new.position is None:
         return None
@@ -384,7 +396,7 @@ def count_of_untracked_cursor(cfg: Config, before: State, event: Event, after: S
 
 @sometimes(active_cursors, on=MOVES)
 def backward_move_becomes_slowest(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cursor moves backward past all others (seek)."""
+    """A cursor moves to before the positions of all cursors (seek)."""
     move = move_of(before, event, after)
     return move is not None and move.new < min(tracked(before))
 
@@ -422,7 +434,7 @@ def tail_joins_group(cfg: Config, before: State, event: Event, after: State) -> 
 
 @sometimes(active_cursors, on=("remove_cursor",))
 def removal_between_slowest_and_fastest(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cursor between the slowest and the fastest is removed."""
+    """A cursor strictly between the slowest and the fastest position is removed."""
     c = own_cursor(before, event)
     return c is not None and c.position is not None and min(tracked(before)) < c.position < max(tracked(before))
 
@@ -445,7 +457,7 @@ def tracked_cursor_becomes_untracked(cfg: Config, before: State, event: Event, a
 def additions(
     cfg: Config, value: frozenset[tuple[int, bool]], before: State, event: Event, after: State
 ) -> frozenset[tuple[int, bool]]:
-    """The added names: (name, False) after the first addition of a name, also (name, True) after the second."""
+    """The added names: (name, False) from the first addition of a name on, (name, True) from the second on."""
     name = event.arguments["cursor"]
     return value if was_refused(event) else value | {(name, (name, False) in value)}
 
@@ -472,7 +484,7 @@ def caching_without_cursors(cfg: Config, before: State, event: Event, after: Sta
 
 @sometimes(active_cursors, on=("should_cache_added_entries",), given=has_grace_period)
 def grace_period_ends_exactly(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Added entries are not cached, because exactly the grace period has passed."""
+    """Added entries are not cached any more at the moment when exactly the grace period has passed."""
     return event.outcome is False and cfg.grace_ms > 0 and before.now_ms - before.last_removal_ms == cfg.grace_ms
 
 
@@ -502,7 +514,7 @@ def incremental_flush_is_due(cfg: Config, s: State) -> bool:
 
 @eventually(active_cursors, fair=("advance",))
 def caching_without_cursors_ends(cfg: Config, s: State) -> bool:
-    """If no cursor exists and none is added, added entries are no longer cached after the grace period."""
+    """If no cursor exists and only the clock advances, the grace period ends, and added entries are not cached then."""
     return bool(s.cursors) or s.now_ms - s.last_removal_ms >= cfg.grace_ms
 
 

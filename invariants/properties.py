@@ -28,8 +28,8 @@ property receives the values before the step, a state property the values in the
 Every engine that runs traces folds history variables: lockstep, replay, shrinking, the Hypothesis state machine,
 recordings, and the edge cover of an explored graph. The explorer's search does not fold them: history variables would
 multiply the states, and the number of states must equal TLC's. So a property with a history variable is never
-"exhausted": fuzzing samples the property, and the edge cover checks it on traces that together take every transition of
-the scope.
+"exhausted", that is, checked in every state or step of a scope. Instead, fuzzing samples the property, and the edge
+cover checks it on traces that together take every transition of the scope.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Property(NamedTuple):
 
     name: str
     kind: Kind
-    of_step: bool
+    of_step: bool  # whether the predicate is of a step; otherwise of a state
     on: tuple[str, ...]  # actions to which the property applies; empty means all
     given: Callable[[Any], bool]  # whether the property applies under a config
     fair: tuple[str, ...]  # for `eventually`: the actions under weak fairness
@@ -134,7 +134,7 @@ def properties_of(module: ModuleType) -> tuple[Property, ...]:
 
     In a package the module `guarantees` comes last. If a step violates several properties, the first is reported.
     """
-    inner = [
+    inner = [  # the submodules of a package
         each for name, each in vars(module).items() if getattr(each, "__name__", "") == f"{module.__name__}.{name}"
     ]
     inner.sort(key=lambda each: (each.__name__.endswith(".guarantees"), each.__name__))

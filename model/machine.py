@@ -151,8 +151,8 @@ class Machine(Generic[C, S]):
 
     `name` is the component's name, and `config` the class of its configs. `start` returns the initial state under a
     config. `source` names the proposal that the machine specifies. `java` maps each class of Pulsar that the machine
-    models, the main class first, to the methods that docstrings of actions mention. `history` names the fields of the
-    state that are history variables. No implementation has these fields. (The history variables of
+    models (the main class first) to those methods of the class that docstrings of actions mention. `history` names the
+    fields of the state that are history variables. No implementation has these fields. (The history variables of
     `invariants/properties.py` are no fields of the state.)
     """
 
@@ -239,9 +239,10 @@ class Machine(Generic[C, S]):
     def release(self, *releases: str, rules: C, about: str = "") -> Profile:
         """Returns the profile of one or more releases: the config `rules`, with the releases' `defaults`.
 
-        If no profile has this config, adds the profile `pulsar-RELEASE`, named after the first release. `about` says
-        where the rules are from. Raises BadComponent if a release is unknown, if the releases have different defaults,
-        or if there is already a profile of this name with another config.
+        The defaults replace the values that `rules` has for these settings. If no profile has the resulting config,
+        adds the profile `pulsar-RELEASE`, named after the first release. `about` says where the rules are from. Raises
+        BadComponent if a release is unknown, if the releases have different defaults, or if there is already a profile
+        of this name with another config.
         """
         defaults = [self.defaults(release) for release in releases]
         if any(each != defaults[0] for each in defaults):

@@ -74,7 +74,7 @@ class Setting(NamedTuple):
     """Marks a config field as a setting of Pulsar's broker or client.
 
     `broker_name` is the name of the setting in Pulsar's broker or client. `default` is Pulsar's default value, in
-    Pulsar's unit. One unit of Pulsar is `per_unit` units of the field. If the setting is neither a number nor a
+    Pulsar's unit. The value of the field is Pulsar's value times `per_unit`. If the setting is neither a number nor a
     Boolean, `default` is a text that describes the default. If the default differs between releases, `default` is a
     tuple of pairs, oldest release first: a release, and the default from this release on. Releases before the first
     pair do not have the setting.

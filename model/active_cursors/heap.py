@@ -1,7 +1,7 @@
 """The heap of `ManagedCursorContainerImpl`, which a broker uses when `cacheEvictionByExpectedReadCount` is off.
 
 The heap has items: `State.items` of `model/active_cursors/machine.py`. Each tracked cursor has one item. With
-`add_keeps_old_item`, a replaced cursor object keeps its item.
+`add_keeps_old_item`, a replaced cursor object keeps its item beside that of the new object.
 
     heap     an array: the items at the indexes 2i + 1 and 2i + 2 are the children of the item at i, and have no smaller
              position. So the first item has the smallest position

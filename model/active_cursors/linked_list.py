@@ -5,11 +5,14 @@ Source: PIP-430; the class in July 2026; apache/pulsar#26511 and #26629, which c
 
     list      nodes sorted by position; nodes at equal positions form a group and share one counter, the number of
               nodes up to the end of the group (`numberOfCursorsAtSamePositionOrBefore`)
-    pending   `add`, `updateCursor`, `removeCursor` only record a pending update (a new position) or a pending removal
+    pending   `add`, `updateCursor`, `removeCursor` only record a pending update (a new position) or a pending removal.
+              A cursor that is removed or untracked gets a pending removal of its node from the list
     flush     a query first applies what is pending (`processPendingPositions`). If there are at least `tracked // 2`
-              pending updates (with three nodes in the list, one), the list is rebuilt. Otherwise the pending removals
-              are applied first, then each pending update in the order of a `java.util.PriorityQueue`: largest old
-              position first, nodes without a position last
+              pending updates (one is enough with two or three nodes in the list), the list is rebuilt. Otherwise the
+              pending removals are applied first, then each pending update in the order of a
+              `java.util.PriorityQueue`: largest old position first, nodes without a position last
+    cleanup   after many removals (`removals_before_cleanup`), nodes of removed cursors are dropped without a flush
+              (`compacted`)
 
 Not modelled: the links between nodes after `detach_list`, and the partial effects of a flush that fails because a node
 has a position and no counter.
@@ -57,12 +60,12 @@ class Node(NamedTuple):
     """A node of the list (`ActiveManagedCursorContainerImpl.Node`)."""
 
     cursor: int  # the cursor's name
-    object: int  # number of the cursor object: identifies the node; a repeated `add` may change it
-    present: bool  # false after `removeCursor`
-    position: Position | None  # as of the last flush
-    pending: Position | None  # `pendingPosition`
-    removing: bool  # `pendingRemove`
-    counter: int  # number of its shared counter; 0 if it has none
+    object: int  # number of the cursor object: identifies the node; a repeated `add` may change the number
+    present: bool  # whether the container has the cursor: false after `removeCursor`
+    position: Position | None  # as of the last flush; None for a node outside the list, unless `untracked` keeps it
+    pending: Position | None  # `pendingPosition`: the position of the pending update, or None
+    removing: bool  # `pendingRemove`: whether a removal of the node is pending
+    counter: int  # number of the counter that the node shares with its group; 0 for none
 
 
 @record
@@ -72,10 +75,10 @@ class CursorList(NamedTuple):
     linked: tuple[Node, ...] = ()  # in list order
     unlinked: tuple[Node, ...] = ()  # nodes that are not in the list, by object
     updates: tuple[int, ...] = ()  # `pendingPositionUpdates`: objects, as the array of the priority queue
-    removals: tuple[int, ...] = ()  # `pendingRemovedCursors`: objects, one for each name, by name
+    removals: tuple[int, ...] = ()  # `pendingRemovedCursors`: objects, at most one for each name, in the order of names
     counts: tuple[int, ...] = ()  # values of counter 1, 2, ...
-    tracked: int = 0  # `trackedNodeCount`
-    removed: int = 0  # `removalsSinceLastCleanup`
+    tracked: int = 0  # `trackedNodeCount`: the number of nodes in the list; stale after `detach_list`
+    removed: int = 0  # `removalsSinceLastCleanup`: removals since the last cleanup or flush
 
 
 def node_of(s: CursorList, object: int) -> Node:
@@ -104,7 +107,7 @@ def by_object(nodes: Iterable[Node]) -> tuple[Node, ...]:
 
 
 def comes_first(a: Node, b: Node) -> bool:
-    """Returns whether the comparator orders `a` before `b`: the larger position first, no position last."""
+    """Returns whether the comparator orders `a` before `b`: largest position first, nodes without a position last."""
     return a.position is not None and (b.position is None or a.position > b.position)
 
 
@@ -168,7 +171,7 @@ def update_queued(s: CursorList, node: Node, position: Position) -> CursorList:
 
 
 def removal_pending(s: CursorList, node: Node) -> CursorList:
-    """Returns the list with a pending removal of a node; it replaces an earlier pending removal of the same name."""
+    """Returns the list with a pending removal of a node, in place of an earlier pending removal under the same name."""
     removals = [o for o in s.removals if node_of(s, o).cursor != node.cursor]
     s = with_node(s, node, node._replace(removing=True))
     by_name = sorted([*removals, node.object], key=lambda o: (node_of(s, o).cursor, o))
@@ -186,7 +189,8 @@ def added(
 ) -> tuple[CursorList, int]:
     """`add`: returns the list, and the cursor object that the name then refers to.
 
-    `present` is the object that the name refers to before the call; None if the name is absent.
+    `present` is the object that the name refers to before the call; None if the name is absent. A position becomes a
+    pending update of the node. Without a position, the node gets a pending removal if it has an old position.
     """
     if present is None:
         return added_absent(rules, s, cursor, object, position)
@@ -206,7 +210,10 @@ def added(
 def added_absent(
     rules: ListRules, s: CursorList, cursor: int, object: int, position: Position | None
 ) -> tuple[CursorList, int]:
-    """`add` of an absent name: returns the same as `added`. A node of the name whose removal is pending is reused."""
+    """`add` of an absent name: returns the same as `added`.
+
+    If there is a position, a node of the name whose removal is pending is reused; otherwise, the node is a new one.
+    """
     node = None if position is None else node_pending_removal(s, cursor)
     if node is None:
         node = Node(cursor, object, True, None, None, False, 0)
@@ -230,7 +237,11 @@ def with_object(s: CursorList, node: Node, object: int) -> tuple[CursorList, Nod
 
 
 def updated(rules: ListRules, s: CursorList, object: int, position: Position | None) -> CursorList:
-    """`updateCursor`: returns the list with a pending update, or without a position with a pending removal."""
+    """`updateCursor`: returns the list with a pending update of the node of a cursor.
+
+    If `position` is None, the pending update is dropped, and the removal of the node becomes pending. A node without a
+    position needs no removal, but gets one with `untracked_keeps_position`.
+    """
     node = node_of(s, object)
     if position is not None:
         if node.removing:
@@ -246,8 +257,8 @@ def updated(rules: ListRules, s: CursorList, object: int, position: Position | N
 def removed(rules: ListRules, s: CursorList, object: int, cursors_left: int) -> CursorList:
     """`removeCursor`: returns the list with a pending removal, if the node has a position.
 
-    A node without a position is not in the list. A pending update of the node stays in the queue until the next flush
-    or `compacted`.
+    A node without a position is not in the list. A node in the queue of pending updates stays there until the next
+    flush or cleanup, but without a pending position. `cursors_left` is the number of cursors after the removal.
     """
     node = node_of(s, object)
     gone = node._replace(present=False, pending=None)
@@ -264,18 +275,18 @@ def removed(rules: ListRules, s: CursorList, object: int, cursors_left: int) -> 
 
 
 def reachable(s: CursorList, nodes: Iterable[Node]) -> tuple[Node, ...]:
-    """Returns those of the nodes that a cursor, a pending update or a pending removal refers to."""
+    """Returns those of the nodes that are present, or in the pending updates or removals; sorted by object."""
     return by_object(n for n in nodes if n.present or n.object in s.updates or n.object in s.removals)
 
 
 def compacted(s: CursorList) -> CursorList:
-    """`compactRemovedNodes`: returns the list without nodes of removed cursors; other updates stay pending."""
+    """`compactRemovedNodes`: returns the list without nodes of removed cursors; updates of other nodes stay pending."""
     linked, counts = s.linked, list(s.counts)
     removals = tuple(o for o in s.removals if node_of(s, o).present)
     if removals != s.removals:
         linked = tuple(n for n in linked if n.present)
         for number, node in enumerate(linked, 1):
-            counts[node.counter - 1] = number
+            counts[node.counter - 1] = number  # the last node of a group sets the final value
     updates = without_removed(s.updates, object_to_node(s.linked + s.unlinked))
     unlinked = tuple(n for n in s.unlinked if n.present)
     tracked = s.tracked - (len(s.linked) - len(linked))
@@ -301,12 +312,12 @@ class Flush:
         return len(self.counts)
 
     def change(self, counter: int, by: int) -> None:
-        """Adds `by` to a shared counter; does nothing for number 0, which stands for no counter."""
+        """Adds `by` to the counter with a number; does nothing for number 0, which stands for no counter."""
         if counter:
             self.counts[counter - 1] += by
 
     def change_groups(self, start: int, by: int) -> None:
-        """`updateCounters`: adds `by` to the counter of each group from an index of the list on."""
+        """`updateCounters`: adds `by` to the counter of each group that has a node at or after the index `start`."""
         last = None
         for node in self.linked[start:]:
             if node.position != last:
@@ -369,11 +380,11 @@ def rebuilt(rules: ListRules, s: CursorList) -> CursorList:
             unlinked.append(untracked(rules, node._replace(position=position, pending=None)))
         else:
             linked.append(node._replace(position=position, pending=None))
-    linked.sort(key=lambda n: n.position or Position(0, 0))
+    linked.sort(key=lambda n: n.position or Position(0, 0))  # every linked node has a position
     counts = list(s.counts)
     for index, node in enumerate(linked):
         if index == 0 or node.position != linked[index - 1].position:
-            counts.append(0)
+            counts.append(0)  # the counter of a new group
         counts[-1] = index + 1
         linked[index] = node._replace(counter=len(counts))
     return with_counters_renumbered(CursorList(tuple(linked), by_object(unlinked), (), (), tuple(counts), len(linked)))
@@ -387,13 +398,14 @@ def unlink(rules: ListRules, flush: Flush, object: int) -> None:
         detach_list(flush, object)
         return
     node = flush.linked.pop(index)
+    # the index of the first node that was in the group of the removed node, or comes after this group
     start = next(i for i in range(index, -1, -1) if i == 0 or flush.linked[i - 1].position != node.position)
     flush.change_groups(start, -1)
     flush.unlinked.append(untracked(rules, node))
 
 
 def untracked(rules: ListRules, node: Node) -> Node:
-    """Returns a node that leaves the list: without position and counter, except with `untracked_keeps_position`."""
+    """Returns a node after it left the list: without position and counter, except with `untracked_keeps_position`."""
     if rules.untracked_keeps_position:
         return node._replace(removing=False)
     return node._replace(position=None, counter=0, removing=False)
@@ -406,7 +418,7 @@ def detach_list(flush: Flush, object: int) -> None:
 
 
 def apply_update(rules: ListRules, flush: Flush, node: Node) -> None:
-    """Applies a pending update: the node is inserted, moved, or stays where it is."""
+    """Applies the pending update of a node: inserts the node, moves it, or leaves it at an equal position."""
     index, position = flush.index_of(node.object), node.pending
     assert position is not None
     if index is None:
@@ -450,7 +462,7 @@ def fits(flush: Flush, index: int, position: Position) -> bool:
 
 
 def move_in_place(rules: ListRules, flush: Flush, index: int, position: Position) -> None:
-    """Gives a new position to a node that passes no other node; it joins the group of a neighbour or forms its own.
+    """Gives a new position to a node that passes no other node. The node joins a neighbour's group or forms its own.
 
     With `tail_keeps_counts`, the counters do not change if the node is the tail, although the tail may leave a shared
     group or join the previous group.
@@ -460,19 +472,19 @@ def move_in_place(rules: ListRules, flush: Flush, index: int, position: Position
     if rules.tail_keeps_counts and index == len(flush.linked) - 1:
         return
     if position_of(node) < position:
-        flush.change(node.counter, -1)
+        flush.change(node.counter, -1)  # the old group is before the node now, and no longer counts it
     if index > 0 and flush.linked[index - 1].position == position:
         counter = flush.linked[index - 1].counter
         flush.change(counter, 1)
     elif index + 1 < len(flush.linked) and flush.linked[index + 1].position == position:
-        counter = flush.linked[index + 1].counter
+        counter = flush.linked[index + 1].counter  # the group after the node counts it already
     else:
         counter = flush.new_counter(flush.count_at(index - 1) + 1)
     flush.linked[index] = flush.linked[index]._replace(counter=counter)
 
 
 def move_outside_list(flush: Flush, node: Node, position: Position) -> Node:
-    """Returns a node, which has an old position but is not in the list, with a new position; it counts only itself."""
+    """Moves a node that has an old position but is not in the list; returns the node, whose new counter is 1."""
     if node.position == position:
         return node
     if position_of(node) < position:
@@ -483,7 +495,8 @@ def move_outside_list(flush: Flush, node: Node, position: Position) -> Node:
 def move_away(flush: Flush, index: int, position: Position) -> None:
     """`moveNodeToNewPosition`: moves a node past others.
 
-    A move forward lowers the count of each group that the node passes by one; a move backward raises it by one.
+    A move forward lowers the count of the node's old group and of each group that the node passes by one. A move
+    backward raises the count of each group that the node passes by one; its old group counts the node already.
     """
     node = flush.linked.pop(index)
     if position_of(node) < position:
@@ -494,6 +507,7 @@ def move_away(flush: Flush, index: int, position: Position) -> None:
         flush.change(node.counter, -1)
         joins = to < len(flush.linked) and flush.linked[to].position == position
         change_passed(flush, passed, position_of(node), -1)
+        # a group that the node joins counts it already
         counter = flush.linked[to].counter if joins else flush.new_counter(flush.count_at(to - 1) + 1)
     else:
         to = next((i + 1 for i in range(index - 1, -1, -1) if position_of(flush.linked[i]) <= position), 0)
@@ -524,7 +538,7 @@ def slowest(s: CursorList) -> Position | None:
 
 
 def number_at_same_position_or_before(s: CursorList, object: int) -> int | None:
-    """Returns the count of a node's group; 0 without a position, None with a position and no counter."""
+    """Returns the count of a node's group; 0 without a position. A node with a position and no counter has no count."""
     node = node_of(s, object)
     if node.position is None:
         return 0
@@ -536,7 +550,7 @@ def number_at_same_position_or_before(s: CursorList, object: int) -> int | None:
 
 def with_counters_renumbered(s: CursorList) -> CursorList:
     """Returns the list with counters numbered in the order of their nodes, and without unused ones."""
-    numbers: dict[int, int] = {0: 0}
+    numbers: dict[int, int] = {0: 0}  # 0 stands for no counter
     for node in s.linked + s.unlinked:
         numbers.setdefault(node.counter, len(numbers))
     counts = [0] * (len(numbers) - 1)

@@ -7,7 +7,7 @@ the last removal; the number of changes; the number of durable cursors; the data
 
     add_cursor            adds a cursor under a name; replaces the cursor of that name
     update_cursor         moves a cursor, forward or backward (seek), or untracks it; ignores an unknown name
-    remove_cursor         removes a name; the grace period starts
+    remove_cursor         removes a name; the grace period starts again
     number_at_same_position_or_before
                           the number of tracked cursors at the position of a cursor or before it, this cursor included:
                           the expected read count of entries that this cursor reads from storage (catch-up read)
@@ -47,22 +47,25 @@ from model.values import AtLeast, Below, Origin, Rule, record
 class Config(NamedTuple):
     """Settings, then the rules on which versions and containers differ.
 
-    The rules of the list use terms that `linked_list.py` defines; the rules of the heap, terms of `heap.py`.
+    A rule that begins with "the list", "the heap" or "the set" has an effect only with that `container`. Its terms are
+    those of `linked_list.py` or `heap.py`.
     """
 
     #: number of names; cursors are named by numbers from 0
     cursors: Annotated[int, AtLeast(1)] = 8
     #: clock when the container is created
     start_ms: Annotated[int, AtLeast(0)] = 0
-    #: grace period: how long added entries are cached after a cursor was removed; 0 or less switches it off
+    #: grace period: how long added entries are cached after a cursor was removed or the container was created. 0 or
+    #: less switches the grace period off
     grace_ms: Annotated[
         int,
         Setting(
             "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", (("4.1", "twice the TTL"),)
         ),
     ] = 2000
-    #: the list: nodes of removed cursors are dropped when the removals since the last cleanup or flush reach the larger
-    #: of this number (`MIN_REMOVALS_BEFORE_CLEANUP`) and the number of cursors left, and when no cursor is left
+    #: the list: `MIN_REMOVALS_BEFORE_CLEANUP`. A removal is followed by a cleanup, which drops the nodes of removed
+    #: cursors, if no cursor is left, or if there were at least this many removals since the last cleanup or flush, and
+    #: at least as many as cursors are left
     removals_before_cleanup: Annotated[int, AtLeast(1)] = 64
 
     #: which calls are accepted: any, or only those that a broker makes; a broker never adds a name that is present, and
@@ -92,7 +95,7 @@ class Config(NamedTuple):
     update_starts_tracking: Annotated[
         bool, Rule(Origin.RECORDED, {False: "ManagedCursorContainerImpl.updateCursor ignores such a cursor"})
     ] = True
-    #: whether added entries are cached for a grace period after a cursor was removed
+    #: whether there is a grace period (`grace_ms`)
     has_grace_period: Annotated[
         bool, Rule(Origin.RECORDED, {False: "shouldCacheAddedEntry of the heap and the set is !isEmpty()"})
     ] = True
@@ -105,13 +108,14 @@ class Config(NamedTuple):
     untracked_keeps_position: Annotated[
         bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.updateCursor(null), before #26629"})
     ] = False
-    #: the list: whether `add` of a present name leaves the pending removal of its node in place (from `add` or
-    #: `updateCursor` without a position); if the next flush rebuilds the list, it then untracks the cursor
+    #: the list: whether `add` of a present name with a position leaves a pending removal of the node in place. (An
+    #: earlier `add` or `updateCursor` without a position made the removal pending.) If the next flush rebuilds the
+    #: list, the cursor is then untracked, although it was given a position
     add_keeps_pending_removal: Annotated[
         bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.add"})
     ] = False
-    #: the list: when `add` keeps the cursor object that the name had before: never; while the name is present; or also
-    #: if the name was removed since the last flush
+    #: the list: when `add` keeps the cursor object that the name had before. never; while_present: if the name is
+    #: present; until_flushed: also if the name was removed since the last flush
     readd_keeps_object: Annotated[
         Literal["never", "while_present", "until_flushed"],
         Rule(
@@ -145,7 +149,7 @@ class Config(NamedTuple):
 class Cursor(NamedTuple):
     """An active cursor; without a position, it is untracked."""
 
-    cursor: int  # its name
+    cursor: int  # the name
     position: Position | None  # read position, or mark-delete position (`cacheEvictionByMarkDeletedPosition`)
     durable: bool
     object: int  # number of the cursor object, in the order of additions
@@ -161,8 +165,8 @@ class State(NamedTuple):
     next_object: int
     version: int  # number of additions, removals and updates, except ignored ones
     durables: int  # the container's count of durable cursors (`ManagedCursorContainerImpl.durableCursorCount`)
-    nodes: CursorList | None  # of the linked list
-    items: Items  # of the heap or the set
+    nodes: CursorList | None  # the data structure of the linked list; None for another `container`
+    items: Items  # the data structure of the heap or the set; empty for another `container`
 
 
 def start(cfg: Config) -> State:
@@ -222,10 +226,11 @@ def find(s: State, cursor: int) -> Cursor | None:
 
 
 def with_cursor(s: State, new: Cursor) -> tuple[Cursor, ...]:
-    """Returns the cursors with `new` under its name."""
+    """Returns the cursors, by name, with `new` under its name: added, or in place of the cursor of this name."""
     cursors, name = s.cursors, new.cursor
     for i, c in enumerate(cursors):
         if c.cursor >= name:
+            # If the names are equal, `new` takes the place of `c` (the bool counts as 1), otherwise it is before `c`.
             return cursors[:i] + (new,) + cursors[i + (c.cursor == name) :]
     return (*cursors, new)
 
@@ -261,12 +266,13 @@ def in_grace_period(cfg: Config, s: State) -> bool:
 def add_cursor(cfg: Config, s: State, cursor: Name, position: Position | None, durable: bool) -> Step[State, int]:
     """`add`: adds a cursor under a name, replacing one of that name; returns the number of the new object.
 
-    A cursor without a position is not tracked.
+    A cursor without a position is not tracked. If `calls` is of_the_broker, a present name is rejected.
     """
     old, number = find(s, cursor), s.next_object
     if old is not None and cfg.calls == "of_the_broker":
         return refused(s, "illegal_argument", "a broker does not add a cursor that is present")
     new = Cursor(cursor, position, durable, number)
+    # A replaced durable cursor is no longer counted, except with `add_keeps_old_item`.
     durables = s.durables + durable - (old is not None and old.durable and not cfg.add_keeps_old_item)
     s = s._replace(cursors=with_cursor(s, new), next_object=number + 1, version=s.version + 1, durables=durables)
     if cfg.container != "definition":
@@ -293,7 +299,7 @@ def with_item(cfg: Config, items: Items, item: Item) -> Items:
 
 
 def without_item(cfg: Config, items: Items, object: int) -> Items:
-    """Returns the items of the heap or the set without that of a tracked cursor."""
+    """Returns the items of the heap or the set without the item of a cursor object."""
     if cfg.container == "sorted_set":
         return sorted_set.without_item(items, object)
     return heap.removed(items, heap.index_of(items, object), cfg.removal_only_sifts_down)
@@ -301,9 +307,10 @@ def without_item(cfg: Config, items: Items, object: int) -> Items:
 
 @active_cursors.action
 def update_cursor(cfg: Config, s: State, cursor: Name, position: Position | None) -> Step[State, None]:
-    """`updateCursor`: moves a cursor, forward or backward; without a position, untracks it.
+    """`updateCursor`: moves a cursor, forward or backward; without a position, untracks the cursor.
 
-    An unknown name is ignored.
+    An unknown name is ignored; without `update_starts_tracking`, an untracked cursor is also ignored. The heap rejects
+    an update without a position. If `calls` is of_the_broker, any container rejects such an update.
     """
     if position is None and cfg.calls == "of_the_broker":
         return refused(s, "illegal_argument", "a broker does not pass a null position")
@@ -335,7 +342,7 @@ def structure_after_move(cfg: Config, s: State, old: Cursor, new: Cursor) -> Sta
 def cursor_updated(cfg: Config, s: State, cursor: Name, position: Position | None) -> Step[State, Slowest | None]:
     """`cursorUpdated`: moves a cursor and returns the slowest position before and after; None if the update is ignored.
 
-    An update of an unknown name is ignored; the heap also ignores an update of an untracked cursor.
+    `update_cursor` says which updates are ignored or rejected. Without `update_returns_slowest`, any call is rejected.
     """
     if not cfg.update_returns_slowest:
         return refused(s, "unsupported", "the linked list only records updates until a query")
@@ -412,7 +419,7 @@ def number_at_same_position_or_before(cfg: Config, s: State, cursor: Name) -> St
 
 def shipped_rank(cfg: Config, s: State, cursor: int) -> int | None:
     """Returns what the flushed container computes for `rank_of`; None if the container dereferences a null counter."""
-    if s.nodes is None and not s.items:
+    if s.nodes is None and not s.items:  # the definition, or a container without tracked cursors: rank 0
         return rank_of(s, cursor)
     c = find(s, cursor)
     if c is None:
@@ -461,10 +468,11 @@ def advance(cfg: Config, s: State, millis: Millis) -> Step[State, None]:
 
 @active_cursors.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Numbers cursor objects by name, and sets clock and version to 0.
+    """Numbers cursor objects in the order of their names, and sets clock and version to 0.
 
-    Limits the time since the last removal to the grace period. Sorts the items of a set that are at equal positions by
-    name.
+    Limits the time since the last removal to the grace period. Objects that only the data structure has are numbered
+    after those of cursors, in the order of the data structure. The items of a set at one position are numbered in the
+    order of their names.
     """
     numbers = {c.object: number for number, c in enumerate(s.cursors, 1)}
     cursors = tuple([c._replace(object=numbers[c.object]) for c in s.cursors])
@@ -473,6 +481,7 @@ def canonical(cfg: Config, s: State) -> State:
     for item in sorted(s.items, key=position_and_name) if is_set else s.items:
         numbers.setdefault(item.object, len(numbers) + 1)
     items = tuple([item._replace(object=numbers[item.object]) for item in s.items])
+    # The clock becomes 0, so the last removal is `ago` milliseconds before 0.
     ago = min(s.now_ms - s.last_removal_ms, max(cfg.grace_ms, 0) if cfg.has_grace_period else 0)
     ordered = tuple(sorted(items)) if is_set else items
     return State(0, cursors, -ago, len(numbers) + 1, 0, s.durables, nodes, ordered)
@@ -485,8 +494,9 @@ def position_and_name(item: Item) -> tuple[Position, int]:
 
 @active_cursors.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Returns the names, the answers to all queries except `get_cursor`, whether a cursor is durable, the slowest
-    cursors and the number of changes.
+    """Returns the names, the answers to all queries except `get_cursor`, and three further facts.
+
+    These are: whether a cursor is durable, the slowest cursors, and the number of changes (`version`).
     """
     seen = flush(cfg, s)
     slowest = slowest_position(cfg, seen)[1]
