@@ -14,7 +14,7 @@ from fuzz.platform.json import to_json
 class Change(msgspec.Struct, frozen=True):
     """A difference between two values, such as the model's states before and after a step."""
 
-    path: str  # the changed part, such as `cursors[2].position`
+    path: str  # the changed part, such as `cursors[2].position`; empty for the whole value
     kind: Literal["added", "removed", "changed"]
     before: Any  # None if the part was added
     after: Any  # None if the part was removed

@@ -58,7 +58,11 @@ class KnownDefect(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True, kw_only=True):
-    """The explanation of a trace. `kind` is None if the replay shows no difference."""
+    """The explanation of a trace.
+
+    `kind`, `expected` and `actual` are those of the difference that the replay shows. If the replay shows none, they
+    are those in the header of a finding's trace, and None for any other trace.
+    """
 
     kind: Kind | None
     guarantee: str

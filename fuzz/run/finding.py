@@ -40,7 +40,9 @@ class Cause(NamedTuple):
         CRASH                               the action and the exception. In place of the action: "start" in the initial
                                             state; "load" if `load` raised the exception; the property if a property
                                             raised it in the explorer; the function if no replay raises it
-        PROTOCOL, UNSTABLE                  a short text
+        PROTOCOL                            a short text
+        UNSTABLE                            a short text, such as "hang"; in the explorer, the action; in `sut`, also
+                                            the cause, as text, of a finding that was not seen again
     """
 
     kind: Kind
@@ -77,7 +79,8 @@ class Finding(NamedTuple):
     """A counterexample: a config, calls, and the difference that they lead to.
 
     The calls end with the step at which the difference shows. If the difference shows only after the trace (LOAD) or in
-    no replay (UNSTABLE), the finding has all calls of the trace. `seed` is None if the calls do not come from a seed.
+    no replay (UNSTABLE, and some CRASHes), the finding has all calls of the trace. `seed` is None if the calls do not
+    come from a seed.
     """
 
     config: Any
