@@ -1,7 +1,7 @@
 """Guarantees of the range caches between the steps of concurrent threads.
 
 A wrapper is live if it has a key and is not in the pool. A late lookup still holds the number of a wrapper that was
-recycled.
+recycled. A program counter (`at`) is the point of its operation that a thread has reached.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from model.cache_steps.machine import LOCKED, cache_steps
 from model.cache_steps.state import REFERENCE_RULES, Config, State, Wrapper
 from model.machine import Refused
 
-#: All steps except those that begin an operation. `begin_eviction` begins a task that is already scheduled.
+#: All steps except those that begin an operation. `begin_eviction` is one of them: the task is already scheduled.
 CONTINUING_STEPS = (
     "publish",
     "count_in_cache",
@@ -133,6 +133,7 @@ def mapped_wrapper_has_its_key(cfg: Config, s: State) -> bool:
 def live_entry_is_mapped(cfg: Config, s: State) -> bool:
     """A live wrapper is mapped at its position, unless the wrapper is locked or its value is deallocated."""
     live = [n for n, w in enumerate(s.wrappers) if w.key is not None and not w.pooled and not w.released]
+    # `or 0` is for the type checker: a live wrapper has a key
     return all(s.mapped[s.wrappers[n].key or 0] == n or n in locked_wrappers(s) for n in live)
 
 
@@ -150,13 +151,13 @@ def eviction_removes_checked_head(cfg: Config, s: State) -> bool:
 
 @always(cache_steps)
 def at_most_one_eviction_task(cfg: Config, s: State) -> bool:
-    """At most one eviction task that an insert scheduled is queued or running."""
+    """At most one eviction task that an insert scheduled is pending or running."""
     return s.scheduled + (s.eviction.at != "idle" and not s.eviction.periodic) <= 1
 
 
 @always(cache_steps)
 def eviction_is_in_progress_while_task_exists(cfg: Config, s: State) -> bool:
-    """`evictionInProgress` is set while an eviction task that an insert scheduled is queued or running."""
+    """`evictionInProgress` is set while an eviction task that an insert scheduled is pending or running."""
     return s.eviction_in_progress or (not s.scheduled and (s.eviction.at == "idle" or s.eviction.periodic))
 
 
@@ -208,7 +209,7 @@ def removal_visits_every_entry_of_its_range(cfg: Config, before: State, event: E
 
 # ---- the program of the threads -----------------------------------------------------------------------
 
-#: Step -> the program counters (`at`) from which a thread takes the step, and those that it can have after the step.
+#: Step -> the program counters at which a thread takes the step, and the program counters that can follow.
 PROGRAM = {
     "insert": ({"idle"}, {"offer", "put", "idle"}),
     "publish": ({"offer", "put"}, {"count", "offer", "idle"}),
@@ -291,8 +292,10 @@ def is_locked(cfg: Config, s: State, wrapper: int) -> bool:
 
 @always(cache_steps)
 def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step is refused if and only if its thread is at another step, another thread holds the lock, or its object is
-    missing: a pooled wrapper, a scheduled task, or a value to deallocate.
+    """A step is refused if and only if it cannot happen in the state.
+
+    Its thread is at another step, another thread holds the lock, or there is no pooled wrapper for an insert, no
+    scheduled task to begin, or no value to deallocate.
     """
     if event.name == "over_release":
         n = before.mapped[named_key(cfg, event)]
@@ -319,7 +322,8 @@ def thread_follows_its_program(cfg: Config, before: State, event: Event, after: 
     """A step moves its own thread to the next step of its operation, and moves no other thread.
 
     A pass that freed bytes reports them. After that, a time pass runs the size check, and a size pass ends its task. A
-    thread can take only the steps that `PROGRAM` has for its program counter. An idle thread holds no wrapper.
+    thread can take only the steps that `PROGRAM` has for its program counter. The fields of an idle thread, except
+    `at`, are None, false or 0.
     """
     if not is_accepted(event) or event.name == "over_release":
         return (before.inserts, before.removals, before.eviction, before.lookups) == (
@@ -340,6 +344,7 @@ def thread_follows_its_program(cfg: Config, before: State, event: Event, after: 
         (event.name == "peek" and now.at != "visit") or event.outcome == "STOP" or event.name == "report_evicted"
     )
     if ends_pass:
+        # freed bytes are reported first; then a time pass (no goal) measures the total, and a size pass ends the task
         follows = "report" if was.freed and event.name != "report_evicted" else "measure" if was.goal is None else "end"
         return bool(now.at == follows and (now.at == "report" or (now.goal, now.freed) == (0, 0)))
     return True
@@ -361,11 +366,11 @@ def sizes_and_total_lack_only_what_threads_hold(cfg: Config, s: State) -> bool:
         if key is not None:
             sizes[key // cfg.positions] += sign * bytes_at(cfg, key)
     for r in s.removals:
-        if r.last is not None:
+        if r.last is not None:  # not subtracted yet
             sizes[r.last // cfg.positions] += r.removed
         not_in_total -= r.removed if r.at == "report" else 0
     not_in_total += sum(bytes_at(cfg, i.key) for i in s.inserts if i.at == "total")
-    if any(r.size_at_start for r in s.removals):
+    if any(r.size_at_start for r in s.removals):  # the reference rules do not use this field
         return False
     return tuple(sizes) == s.sizes and s.total + not_in_total == sum(s.sizes)
 
@@ -388,7 +393,7 @@ def queue_changes_only_at_its_ends(cfg: Config, before: State, event: Event, aft
 
 @always(cache_steps)
 def map_changes_only_for_the_position_of_a_thread(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert maps its wrapper at a free position; a removal or eviction unmaps its wrapper; no other step does.
+    """Only an insert maps its wrapper, at a free position; only a removal or an eviction unmaps its wrapper.
 
     With `clears_in_bulk`, a removal unmaps all wrappers of its range when it subtracts their bytes.
     """
@@ -410,9 +415,11 @@ def map_changes_only_for_the_position_of_a_thread(cfg: Config, before: State, ev
 def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A wrapper changes only when it is filled, marked as removed, recycled, looked up, requeued or deallocated.
 
-    An insert fills the wrapper, a removal or eviction marks it as removed, recycling resets it. A lookup sets
-    `accessed`, and a requeue clears `accessed`. An insert and a removal do not change `accessed`.
+    An insert fills the wrapper, or recycles it if the position is not free. A removal or eviction marks it as removed,
+    recycling resets it. A lookup sets `accessed`, and a requeue clears `accessed`. Filling and marking do not change
+    `accessed`.
     """
+    # the thread, the number of the wrapper that changes (None if none does), and the wrapper after the step
     t, n, now = thread_of(before, event), None, Wrapper(None, False, False, True)
     if is_accepted(event) and event.name != "over_release":
         n = event.arguments["wrapper"] if event.name == "insert" else t.wrapper
@@ -428,10 +435,11 @@ def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, 
         now = was._replace(accessed=event.name == "set_accessed")
     elif event.name == "mark_evicted_removed" and event.outcome is True:
         now = was._replace(key=None, released=False)
-    elif event.name == "mark_removed":
+    elif event.name == "mark_removed":  # unless it counts bytes, the step only unlocks the wrapper
         now = was if event.outcome == t.removed else was._replace(key=None, released=False)
     elif event.name in ("insert", "recycle") or (event.name == "publish" and event.outcome is False and t.at == "put"):
         now = now._replace(accessed=was.accessed and not cfg.recycling_clears_accessed)
+        # a put in two steps that finds another wrapper mapped keeps its wrapper
         n = None if event.name == "publish" and cfg.published_first == "map" else n
     else:
         n = None
@@ -440,10 +448,13 @@ def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, 
 
 @always(cache_steps)
 def eviction_in_progress_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A thread that finds `evictionInProgress` null sets the field and schedules a task, whose end clears the field."""
+    """A thread that finds `evictionInProgress` null sets the field and schedules a task; its end clears the field.
+
+    Two rules differ: `late_trigger` and `periodic_task_overwrites_future`.
+    """
     is_set, tasks, t = before.eviction_in_progress, before.scheduled, thread_of(before, event)
     if event.name == "schedule" and is_accepted(event) and t.at == "schedule":
-        if event.outcome is is_set:
+        if event.outcome is is_set:  # the step returns whether the field was null
             return False
         tasks += not is_set
         is_set = not (is_set and cfg.late_trigger == "erases")
@@ -492,9 +503,11 @@ def thread_continues_with_values_of_its_step(cfg: Config, before: State, event: 
     elif event.name == "take" and w is not None:
         finds_again = w.released and not cfg.removal_passes_released_values
         takes = not finds_again and (w.key == was.key or not cfg.removal_rechecks_key)
+        # only a wrapper with another key is passed
         wanted = {"at": "unmap" if takes else "find", "key": was.key + (not takes and not finds_again)}
     elif event.name == "mark_removed":
         is_marked = before.wrappers[was.wrapper] != after.wrappers[was.wrapper]
+        # without the check of the key, `removed` is not checked here
         removed = was.removed + bytes_at(cfg, was.key) * is_marked if cfg.removal_rechecks_key else now.removed
         wanted = {"key": was.key + 1, "wrapper": None, "removed": removed}
     elif event.name == "count_in_total":
@@ -602,7 +615,7 @@ def lookup_missed_removed_entry(cfg: Config, before: State, event: Event, after:
 
 @sometimes(cache_steps, on=("take",))
 def removal_found_evicted_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal locks a wrapper and does not unmap it: its entry was evicted, or its value is deallocated."""
+    """A removal locks a wrapper and does not unmap it: its entry was evicted or removed, or its value deallocated."""
     return event.outcome is False
 
 

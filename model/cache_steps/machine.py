@@ -22,11 +22,11 @@ One step is one access to a shared structure, with these exceptions: `insert` fi
 the task; a visit tests the head and clears `accessed`; `requeue` polls and offers; `retain` retains the value, checks
 it and may release it; `subtract` also clears the range in the map, with `clears_in_bulk`.
 
-State: map, removal queue, wrappers, sizes, total, `evictionInProgress`, scheduled tasks, and the next step of each
-thread (`at`). The locks follow from `at`. A step is refused if it is not the thread's next one, or if it needs a lock
-that another thread holds. A wrapper has a number. A lookup can still hold the number after the wrapper was recycled and
-reused (a late lookup). A key is the number of a position among the positions of all caches. The entry at position p of
-a cache has p + 1 bytes.
+State: map, removal queue, wrappers, sizes, total, `evictionInProgress`, scheduled tasks, and the program counter of
+each thread (`at`). The locks follow from `at`. A step is refused if the thread is not at this step, if another thread
+holds a lock that the step needs, or if there is no pooled wrapper, scheduled task or value for the step. A wrapper has
+a number. A lookup can still hold the number after the wrapper was recycled and perhaps reused (a late lookup). A key is
+the number of a position among the positions of all caches. The entry at position p of a cache has p + 1 bytes.
 
 Not modelled: time (`visit_for_time` takes `expired` as an argument), expected reads and `requeueCount` (see
 `model/range_cache`), buffers and reference counts, ledgers, an `EntryImpl` that is recycled while its wrapper still
@@ -118,9 +118,10 @@ def insert(
 ) -> Step[State, bool]:
     """`RangeCache.put`: fills a pooled wrapper under its lock and maps it; returns whether the position was free.
 
-    If the position was not free, the wrapper returns to the pool. A put does not clear `accessed`, which a late lookup
-    may have set. With `published_first="queue"`, the wrapper is queued in place of mapped, and the position is not
-    tested. With `put_is_atomic=False`, the position is tested, but the wrapper is mapped in a later step (`publish`).
+    If the position was not free, the wrapper is recycled. Otherwise the put does not clear `accessed`, which a late
+    lookup may have set. With `published_first="queue"`, the wrapper is queued in place of mapped, the position is not
+    tested, and the step returns true. With `put_is_atomic=False`, the position is tested, but the wrapper is mapped in
+    a later step (`publish`).
     """
     if s.inserts[inserter].at != "idle":
         return s, ELSEWHERE
@@ -148,10 +149,10 @@ def publish(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
 
     With `published_first="queue"` the wrapper is already queued, and this step maps it. With `put_is_atomic=False`, a
     put takes this step twice: it first maps the wrapper, and then offers it. Returns false if the step finds another
-    wrapper mapped at the position.
+    wrapper mapped at the position; the wrapper is then offered all the same, or, if already queued, recycled.
     """
     i = s.inserts[inserter]
-    if i.wrapper is None or i.key is None or i.at == "count":
+    if i.wrapper is None or i.key is None or i.at == "count":  # neither at `put` nor at `offer`
         return s, ELSEWHERE
     if i.at == "offer":
         s = s._replace(queue=(*s.queue, i.wrapper))
@@ -234,6 +235,7 @@ def find_next(cfg: Config, s: State, remover: Remover) -> Step[State, int | None
         wrapper = s.mapped[key]
         if wrapper is not None:
             return _with_removal(s, remover, r._replace(at="take", key=key, wrapper=wrapper)), key
+    # a removal that has nothing to subtract, report or unmap ends here
     must_subtract = r.removed or r.size_at_start or cfg.clears_in_bulk
     return _with_removal(s, remover, r._replace(at="subtract", key=None) if must_subtract else NO_REMOVAL), None
 
@@ -242,8 +244,9 @@ def find_next(cfg: Config, s: State, remover: Remover) -> Step[State, int | None
 def take(cfg: Config, s: State, remover: Remover) -> Step[State, bool]:
     """`withWriteLock`: locks the wrapper; returns whether it still has the key. If not, unlocks it at once.
 
-    With `removal_passes_released_values=False`, a wrapper with a deallocated value is also unlocked at once, and the
-    removal finds it again.
+    With `removal_rechecks_key=False`, the key is not compared, and the step returns true. With
+    `removal_passes_released_values=False`, a wrapper with a deallocated value is unlocked at once: the step returns
+    false, and the removal finds the wrapper again.
     """
     r = s.removals[remover]
     if r.at != "take" or r.wrapper is None or r.key is None:
@@ -272,7 +275,8 @@ def unmap(cfg: Config, s: State, remover: Remover) -> Step[State, None]:
 def mark_removed(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
     """`markRemoved`: marks the wrapper as removed and unlocks it; returns the bytes removed so far.
 
-    With `released_value_stays_counted`, a wrapper with a deallocated value is only unlocked.
+    The wrapper is only unlocked if it no longer has the key (with `removal_rechecks_key`), or if its value is
+    deallocated (with `released_value_stays_counted`).
     """
     r = s.removals[remover]
     if r.at != "mark_removed" or r.wrapper is None or r.key is None:
@@ -341,9 +345,9 @@ def begin_periodic_eviction(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def measure(cfg: Config, s: State) -> Step[State, int]:
-    """`doEvictToWatermarkWhenOverThreshold`: reads the total again, and begins a size pass if it is above the trigger.
+    """`doEvictToWatermarkWhenOverThreshold`: reads the total, and begins a size pass if it is above trigger and target.
 
-    Returns the bytes to free.
+    Returns the bytes to free; 0 ends the task.
     """
     e = s.eviction
     if e.at != "measure":
@@ -389,7 +393,10 @@ def visit_for_time(cfg: Config, s: State, expired: bool) -> Step[State, Eviction
 
 
 def decide(cfg: Config, s: State, stops: bool) -> Step[State, EvictionResult]:
-    """Returns the state after a visit of the head under its lock, and the result; REQUEUE clears `accessed`."""
+    """Returns the state after a visit of the head under its lock, and the result; REQUEUE clears `accessed`.
+
+    `stops` is whether the pass ends at a head that has a key.
+    """
     e = s.eviction
     assert e.wrapper is not None, "a visited head has been peeked"
     if is_locked(cfg, s, e.wrapper):
@@ -440,6 +447,7 @@ def unmap_evicted(cfg: Config, s: State) -> Step[State, bool]:
     if cfg.eviction_unmaps == "checked":
         return s._replace(mapped=unmapped(s, e.key, e.wrapper), eviction=e._replace(at="mark_removed")), True
     present = s.mapped[e.key]
+    # the lock of the wrapper that is unmapped; of the head if there is none
     if is_locked(cfg, s, e.wrapper if present is None else present):
         return s, LOCKED
     if present is None:
@@ -449,7 +457,10 @@ def unmap_evicted(cfg: Config, s: State) -> Step[State, bool]:
 
 @cache_steps.action
 def mark_evicted_removed(cfg: Config, s: State) -> Step[State, bool]:
-    """`markRemoved`: marks the wrapper as removed under its lock; returns whether it did."""
+    """`markRemoved`: marks the wrapper as removed under its lock; returns true.
+
+    With `released_value_stays_counted`, a wrapper with a deallocated value is only unlocked; returns false.
+    """
     e = s.eviction
     if e.at != "mark_removed" or e.wrapper is None:
         return s, ELSEWHERE
@@ -478,7 +489,7 @@ def subtract_evicted(cfg: Config, s: State) -> Step[State, int]:
 
 @cache_steps.action
 def pop(cfg: Config, s: State) -> Step[State, None]:
-    """`evictEntries`: pops the head."""
+    """`evictEntries`: pops the head; with `eviction_unmaps="mapped"`, another wrapper may have been unmapped."""
     e = s.eviction
     if e.at != "pop":
         return s, ELSEWHERE
@@ -559,7 +570,10 @@ def set_accessed(cfg: Config, s: State, reader: Reader) -> Step[State, None]:
 
 @cache_steps.action
 def retain(cfg: Config, s: State, reader: Reader) -> Step[State, int | None]:
-    """`RangeCache.get`: retains the value; returns its key if it is not deallocated and has the requested position."""
+    """`RangeCache.get`: retains the value; returns its key if it is not deallocated and has the requested position.
+
+    Returns None otherwise. With `retaining_checks_position=False`, the position is not compared.
+    """
     k = s.lookups[reader]
     if k.at != "retain" or k.wrapper is None:
         return s, ELSEWHERE

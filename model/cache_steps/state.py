@@ -1,6 +1,8 @@
 """Config and state of the cache steps: shared structures, threads and locks.
 
-The actions are in `model/cache_steps/machine.py`.
+`model/cache_steps/machine.py` has the actions, and explains the terms. A key is the number of a position among the
+positions of all caches. The program counter of a thread (`at`) is "idle" or the name of the thread's next action; an
+action with another name is named beside the program counter.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class Config(NamedTuple):
         Literal["removed", "size_at_start"],
         Rule(Origin.READ, {"size_at_start": "EntryCacheImpl.clear before apache/pulsar#10225"}),
     ] = "removed"
-    #: whether a removal checks, under the lock, that the wrapper still has the key at which the removal found it
+    #: whether a removal checks, under the lock, that the wrapper still has the key at which the removal found it;
+    #: without this check, the removal counts the bytes of the entry in any case
     removal_rechecks_key: Annotated[
         bool, Rule(Origin.READ, {False: "RangeCache.removeRange before apache/pulsar#22789 (issue #10433)"})
     ] = True
@@ -86,7 +89,8 @@ class Config(NamedTuple):
             },
         ),
     ] = True
-    #: what a thread that read null from `evictionInProgress` does if another thread has set it since
+    #: what a thread that read null from `evictionInProgress` does with the field if another thread has set it since:
+    #: it leaves the field as it is ("keeps"), or writes null ("erases")
     late_trigger: Annotated[
         Literal["keeps", "erases"],
         Rule(
@@ -116,25 +120,41 @@ class Wrapper(NamedTuple):
 
     key: int | None  # key of the entry; None if the entry was removed or the wrapper is in the pool
     accessed: bool  # whether a lookup has set `accessed` since the wrapper was recycled or requeued
-    released: bool  # whether the value was deallocated while it was cached
+    released: bool  # whether the value was deallocated (`over_release`) while the entry was cached
     pooled: bool  # whether the wrapper is in the pool, available to an insert
 
 
 class Insert(NamedTuple):
     """An inserting thread."""
 
-    at: Literal["idle", "put", "offer", "count", "total", "schedule", "retry"]
-    wrapper: int | None  # the wrapper that it fills and holds the lock of; None from `total` on
-    key: int | None
+    at: Literal[
+        "idle",
+        "put",  # `publish`, which maps the wrapper
+        "offer",  # `publish`, which offers the wrapper to the queue
+        "count",  # `count_in_cache`
+        "total",  # `count_in_total`
+        "schedule",
+        "retry",  # `schedule`, which reads `evictionInProgress` again
+    ]
+    wrapper: int | None  # the wrapper that the thread fills and holds the lock of; None from `total` on
+    key: int | None  # key of the entry; None from `schedule` on
 
 
 class Removal(NamedTuple):
     """A thread that removes a range; it holds the lock of its wrapper at `unmap` and `mark_removed`."""
 
-    at: Literal["idle", "find", "take", "unmap", "mark_removed", "subtract", "report"]
-    key: int | None  # key of the entry that it found; at `find`, the next key to look at
-    last: int | None  # the last key of the range
-    wrapper: int | None
+    at: Literal[
+        "idle",
+        "find",  # `find_next`
+        "take",
+        "unmap",
+        "mark_removed",
+        "subtract",
+        "report",
+    ]
+    key: int | None  # key of the entry that the thread found; at `find`, the next key to look at
+    last: int | None  # the last key of the range; None at `report`
+    wrapper: int | None  # the wrapper that the thread found; None at `find` and from `subtract` on
     removed: int  # bytes removed so far; at `report`, the bytes to subtract from the total
     size_at_start: int  # size of the cache when the removal began; only with `removal_reports="size_at_start"`
 
@@ -149,21 +169,21 @@ class Eviction(NamedTuple):
         "idle",
         "measure",
         "peek",
-        "visit",
+        "visit",  # `visit_for_size` in a size pass, `visit_for_time` in a time pass
         "requeue",
-        "unmap",
-        "mark_removed",
-        "subtract",
+        "unmap",  # `unmap_evicted`
+        "mark_removed",  # `mark_evicted_removed`
+        "subtract",  # `subtract_evicted`
         "pop",
         "recycle",
-        "report",
-        "end",
+        "report",  # `report_evicted`
+        "end",  # `end_eviction`
     ]
     periodic: bool  # whether its task is the periodic one (`doCacheEviction`), not one that an insert scheduled
-    wrapper: int | None
+    wrapper: int | None  # the head that it peeked or popped, or the wrapper that it unmaps
     key: int | None  # key of the entry that it removes
-    goal: int | None  # bytes to free in a size pass; None in a time pass
-    freed: int  # bytes freed in this pass
+    goal: int | None  # bytes to free in a size pass; None in a time pass; 0 outside a pass
+    freed: int  # bytes freed in this pass, and not yet reported
 
 
 class Lookup(NamedTuple):
@@ -241,6 +261,7 @@ def bytes_of(cfg: Config, key: int) -> int:
 
 def is_locked(cfg: Config, s: State, wrapper: int) -> bool:
     """Whether a thread holds the lock of the wrapper."""
+    # an inserting thread, and a removing thread except at `take`, have a wrapper only while they hold its lock
     for i in s.inserts:
         if i.wrapper == wrapper:
             return True
@@ -259,7 +280,7 @@ def with_item(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
 
 
 def with_bytes(cfg: Config, s: State, key: int, more: int) -> tuple[int, ...]:
-    """Returns the sizes, with `more` bytes added for the cache of a key."""
+    """Returns the sizes, with `more` bytes (negative: fewer) for the cache of a key."""
     cache = cache_of(cfg, key)
     return with_item(s.sizes, cache, s.sizes[cache] + more)
 
@@ -283,5 +304,5 @@ def unmapped(s: State, key: int, wrapper: int) -> tuple[int | None, ...]:
 
 
 def stays_counted(cfg: Config, w: Wrapper) -> bool:
-    """Whether an unmapped wrapper keeps its key, and the size its bytes, because the value was deallocated."""
+    """Whether an unmapped wrapper keeps its key, and its bytes stay in the size: its value was deallocated."""
     return w.released and cfg.released_value_stays_counted
