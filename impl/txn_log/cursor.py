@@ -2,8 +2,8 @@
 
 The window starts at the mark-delete position, so its length is bounded by the oldest ongoing transaction: bit i is
 entry first_unacked + i. Ack sets are a dictionary from entry to the mask of remaining records. With w entries in the
-window and k partially deleted entries, a deletion and an advance of the mark-delete position are O(w / 64); a persisted
-record costs O(w / 64 + k log k).
+window and k partially deleted entries, a deletion and an advance of the mark-delete position are O(w / 64), and a
+snapshot is O(w / 64 + k log k).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from model.txn_log.state import Config
 
 
 class Snapshot(NamedTuple):
-    """A persisted cursor record: the first entry not deleted, the window, and partially deleted entries in order."""
+    """Deletions as a persisted cursor record has them, before or after truncation."""
 
     first_unacked: int
-    window: int
-    partial: tuple[tuple[int, int], ...]
+    window: int  # bit i is set if entry `first_unacked + i` is deleted
+    partial: tuple[tuple[int, int], ...]  # partially deleted entries in order, each with the mask of remaining records
 
     def view(self) -> Acks:
-        """Returns the model's form. O(w / 64 + k)."""
+        """Returns these deletions in the model's form. O(w / 64 + k)."""
         return Acks(
             self.first_unacked, self.window << self.first_unacked, tuple([Partial(*each) for each in self.partial])
         )
@@ -38,6 +38,7 @@ def snapshot_of(acks: Acks) -> Snapshot:
 
 
 def _trailing_ones(window: int) -> int:
+    """Returns the number of deleted entries at the beginning of the window. O(w / 64)."""
     return (window ^ (window + 1)).bit_length() - 1
 
 
@@ -114,10 +115,10 @@ def truncated(cfg: Config, snapshot: Snapshot, first_entry: int, ledgers: Sequen
     """Returns the snapshot up to the first entry that exceeds a limit. O(w / 64 * ranges)."""
     ranges = range_starts(snapshot, first_entry, ledgers) if snapshot.window else 0
     partial = snapshot.partial[: cfg.max_ack_sets]
-    limits = []
+    limits = []  # window indexes
     if ranges.bit_count() > cfg.max_ranges:
         for _ in range(cfg.max_ranges):
-            ranges &= ranges - 1
+            ranges &= ranges - 1  # drops the lowest range
         limits.append((ranges & -ranges).bit_length() - 1)
     if len(partial) < len(snapshot.partial):
         limits.append(snapshot.partial[len(partial)][0] - snapshot.first_unacked)

@@ -1,10 +1,10 @@
 """Entries of a transaction log in their wire format, serialised and parsed lazily.
 
-An open store never reads its own entries, so an entry keeps its records until the store is reopened. It is then
-serialised, and parsed when the replay reads it.
+An open store never reads its own entries, so an entry keeps its records until the store is reopened. The entry is
+then serialised, and parsed when the replay reads the entry.
 
-The model names participants by numbers. On the wire a partition is a topic name, and each subscription has its own
-topic.
+The model names participants by numbers, and a record adds one participant. On the wire a partition is a topic name, and
+each subscription has its own topic.
 """
 
 from __future__ import annotations
@@ -49,7 +49,11 @@ def to_wire(record: Record) -> TransactionRecord:
 
 
 def from_wire(record: TransactionRecord) -> Record:
-    """Returns the record of a wire form. Raises BadValue if a field that its op requires is missing. O(1)."""
+    """Returns the record of a wire form, which is one of `to_wire`. O(1).
+
+    Raises BadValue if the record has no last id, or if the statuses of an update or the name of a participant are not
+    those of `to_wire`.
+    """
     txn, last_id = record.txnid_least_bits, record.max_local_txn_id
     if last_id is None:
         raise BadValue(f"a record of transaction {txn} lacks the last id")
@@ -89,15 +93,15 @@ def parse(data: bytes) -> Entry:
 
 
 class LogEntry:
-    """A log entry: its records, or its bytes."""
+    """A log entry: its records, or its bytes, or both."""
 
     __slots__ = ("_batched", "_data", "_known", "size")
 
     def __init__(self, records: Entry, batched: bool) -> None:
         self.size = len(records)
-        self._known: Entry | None = records
+        self._known: Entry | None = records  # None after `forget`, until the records are parsed
         self._batched = batched
-        self._data: bytes | None = None
+        self._data: bytes | None = None  # None until the first `forget`
 
     @property
     def records(self) -> Entry:

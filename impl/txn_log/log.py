@@ -1,14 +1,14 @@
 """Transaction log of a coordinator, indexed.
 
-Implements the `reference` rules and all settings of `model/txn_log`. With b records in an entry, p records of a
-transaction, and w entries after the mark-delete position:
+Implements the `reference` rules and all settings of `model/txn_log`. With n ongoing transactions, b records in an
+entry, p records of a transaction, and w entries after the mark-delete position:
 
-    transactions    a dictionary in id order; its first key gives the low watermark
+    transactions    a dictionary in id order; the low watermark is one below its first key
     positions       a list for each transaction; the end of a transaction deletes p records, O(p * w / 64)
     deletions       `impl/txn_log/cursor.py`: bits from the mark-delete position on
     entries         `impl/txn_log/entries.py`: serialised when the store is reopened, parsed by the replay
     replay          O(undeleted records)
-    deadlines       scanned on request, O(transactions log transactions): few transactions expire
+    deadlines       scanned on request, O(n log n) at most: few transactions expire
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class OngoingTxn:
 
 
 class TxnLog:
-    """A transaction metadata store and its log. Methods are named as the actions."""
+    """A transaction metadata store and its log. A method without underscore has the name of its action."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
@@ -79,7 +79,7 @@ class TxnLog:
         self._configure()
 
     def _configure(self) -> None:
-        """Sets the batch size; 0 is without batching."""
+        """Sets the number of records of a full batch; 0 disables batching."""
         self._batch_size = self.cfg.max_records if self._batching and self.cfg.max_records > 1 else 0
 
     # ---- operations
@@ -122,7 +122,7 @@ class TxnLog:
         return self._watermark()
 
     def _watermark(self) -> int:
-        for txn in self._txns:
+        for txn in self._txns:  # the first key, if there is one
             return txn - 1
         known = self._id_in_log()
         for entry in (*self._in_flight, self._buffer):
@@ -198,11 +198,15 @@ class TxnLog:
         return tuple(completions)
 
     def _add(self, entry: Entry) -> None:
+        """Adds a durable entry to the log. O(1)."""
         self._log.append(LogEntry(entry, self._batch_size > 0))
         self._ledgers[-1] += 1
 
     def _apply(self, record: Record, position: tuple[int, int, int], deadline_ms: int) -> bool:
-        """Applies a durable record; false if it has no effect and is deleted. O(1), or O(p) for an end."""
+        """Applies a durable record. Returns false if the record has no effect; the record is then deleted.
+
+        O(1), or O(p * w / 64) for the record that ends its transaction.
+        """
         txn, op = record.txn, record.op
         live = self._txns.get(txn)
         if op == "NEW":
@@ -239,23 +243,27 @@ class TxnLog:
         if not self._in_flight:
             return Refused("illegal_state", "no entry is in flight")
         self._ledger = "write_failed"
-        return self._lose(durable)
+        return self._fail_in_flight(durable)
 
-    def _lose(self, durable: int) -> tuple[Completion, ...]:
-        """Fails the entries in flight as unknown; the first `durable` are in the log. The store stops."""
+    def _fail_in_flight(self, durable: int) -> tuple[Completion, ...]:
+        """Fails the entries in flight as unknown; the first `durable` are in the log.
+
+        If entries were in flight, a ready store stops.
+        """
         completions = [each for entry in self._in_flight for each in _complete_all(entry, "unknown")]
         if self._in_flight and self._status == "ready":
             self._status = "stopped"
-        self._keep(durable)
+        self._keep_durable(durable)
         return tuple(completions)
 
-    def _keep(self, durable: int) -> None:
+    def _keep_durable(self, durable: int) -> None:
+        """Adds the first `durable` entries in flight to the log, and drops the others."""
         for entry in list(self._in_flight)[:durable]:
             self._add(entry)
         self._in_flight.clear()
 
     def fail_ledger_creation(self) -> tuple[Completion, ...] | Refused:
-        """Fails ledger creation; entries in flight were never sent. O(records in flight)."""
+        """Fails the creation of the next ledger; entries in flight are not in the log. O(records in flight)."""
         if self._ledger != "open":
             return Refused("illegal_state", f"the ledger is {self._ledger}, not open")
         completions = [each for entry in self._in_flight for each in _complete_all(entry, "not_written")]
@@ -268,7 +276,7 @@ class TxnLog:
         if self._ledger == "fenced":
             return Refused("illegal_state", "the ledger is fenced")
         self._ledger = "fenced"
-        return self._lose(durable)
+        return self._fail_in_flight(durable)
 
     def break_cursor(self) -> Refused | None:
         if not self._deletions_succeed:
@@ -287,7 +295,7 @@ class TxnLog:
         return len(self._ledgers)
 
     def trim(self) -> int:
-        """Trims ledgers below the persisted mark-delete position. O(trimmed)."""
+        """Trims ledgers up to the persisted mark-delete position; returns their number. O(trimmed entries)."""
         count, first = 0, self._first_entry
         while count < len(self._ledgers) - 1 and first + self._ledgers[count] <= self._durable.first_unacked:
             first += self._ledgers[count]
@@ -299,7 +307,7 @@ class TxnLog:
         return count
 
     def persist(self) -> bool | Refused:
-        """Persists the deletions. O(w / 64 + k log k) with k ack sets."""
+        """Persists the deletions; false if the cursor is not dirty. O(w / 64 + k log k) with k ack sets."""
         if self._ledger == "fenced" or not self._deletions_succeed:
             return Refused("illegal_state", "the cursor cannot be persisted")
         if not self._cursor.dirty:
@@ -322,7 +330,7 @@ class TxnLog:
 
     def crash(self, durable: int) -> None:
         """Crashes the broker and opens the store again. O(unserialised records)."""
-        self._keep(durable)
+        self._keep_durable(durable)
         self._open(self._batching)
 
     def _open(self, batching: bool) -> None:
@@ -366,7 +374,7 @@ class TxnLog:
         self._apply(record, position, record.start_ms + record.timeout_ms)
 
     def complete_replay(self) -> Recovered | Refused:
-        """Ends the replay at the end of the log; the store is ready. O(n)."""
+        """Ends the replay at the end of the log; the store is ready. O(n log n)."""
         if self._status != "replaying":
             return Refused("illegal_state", f"the store is {self._status}, not replaying")
         if self._next_entry() is not None:
@@ -389,7 +397,7 @@ class TxnLog:
     # ---- for the harness
 
     def view(self) -> State:
-        """Returns the model's state, without its history variables. O(remaining records)."""
+        """Returns the model's state; its history variables have their first values. O(records in the log)."""
         txns = [
             Txn(t, live.status, live.partitions, live.subscriptions, live.deadline_ms, _positions(live))
             for t, live in sorted(self._txns.items())
@@ -430,6 +438,7 @@ class TxnLog:
         self._buffer, self._in_flight = list(s.buffer), deque(s.in_flight)
         self._first_entry, self._ledgers = s.first_entry, list(s.ledgers)
         self._property_id, self._last_id = s.ledger_property_id, s.last_id
+        # the model does not know the form of an entry with one record; both forms have the same record
         self._log = [LogEntry(entry, len(entry) > 1) for entry in s.log]
         for t in s.txns:
             live = self._txns[t.id] = OngoingTxn(t.deadline_ms)

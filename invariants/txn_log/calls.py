@@ -33,7 +33,7 @@ def fits_in_position_info(cfg: Config, s: State) -> bool:
 
 
 def closes_cleanly(before: State, event: Event) -> bool:
-    """Whether the event is a clean close that can persist the deletions."""
+    """Whether the event is a `reopen` whose close persists the deletions."""
     is_reopened = event.name == "reopen" and not isinstance(event.outcome, Refused)
     return is_reopened and before.deletions_succeed and before.ledger != "fenced"
 
@@ -47,9 +47,9 @@ def deleted_entries(acks: Acks) -> int:
 def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A call is rejected if and only if the state of the store, ledger, cursor or transaction does not allow it.
 
-    Requests need a ready store, and an update needs an ongoing transaction. If `max_active` transactions are ongoing,
-    `new_transaction` is rejected with `too_many`, whatever the status of the store. `complete_write` and `fail_write`
-    need an entry in flight; `reopen` is rejected while an entry is in flight.
+    Requests need a ready store; `add_participant` and `update_status` also need an ongoing transaction. If a positive
+    `max_active` is reached, `new_transaction` is rejected with `too_many`, whatever the status of the store.
+    `complete_write` and `fail_write` need an entry in flight; `reopen` is rejected while an entry is in flight.
     """
     s, must_reject = before, False
     match event.name:
@@ -133,7 +133,8 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
 
     A rollover adds an empty ledger, writes the last assigned id to the ledger properties, and returns the number of
     ledgers. A persist makes the cursor clean and returns whether it was dirty. A trim removes every ledger that may be
-    trimmed, and returns their number. An ended transaction is removed from `confirmed` when its last record is trimmed.
+    trimmed, and returns the number of these ledgers. An ended transaction is removed from `confirmed` when its last
+    record is trimmed.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -193,16 +194,17 @@ def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: E
         recovers_stored = (deleted_entries(after.acks), after.acks.partial) == stored
         replays_all = after.read_position == after.acks.first_unacked
         is_kept = event.name == "reopen" or after.durable == before.durable
+        # the last ledger is empty and new, and the ledger properties have the recovered id
         is_new = after.ledgers == ((*ledgers, 0) if ledgers[-1] else ledgers) and after.ledger_property_id == last_id
         is_opened = is_empty and is_open and recovers_stored and replays_all and is_kept and is_new
         return is_opened and bool(event.outcome == closed)
-    is_sent, has_failed = event.name != "fail_ledger_creation", bool(before.in_flight)
-    stops = is_sent and has_failed and before.status == "ready" and cfg.ambiguous_append == "stops_store"
+    may_be_durable, has_failed = event.name != "fail_ledger_creation", bool(before.in_flight)
+    stops = may_be_durable and has_failed and before.status == "ready" and cfg.ambiguous_append == "stops_store"
     wanted = before._replace(status="stopped" if stops else before.status, in_flight=(), log=after.log, ledgers=ledgers)
     if after.ledger != ("fenced" if event.name == "fence" else "write_failed" if has_failed else "closed"):
         return False
     return after._replace(ledger=before.ledger) == wanted and bool(
-        event.outcome == completed(before.in_flight, "unknown" if is_sent else "not_written")
+        event.outcome == completed(before.in_flight, "unknown" if may_be_durable else "not_written")
     )
 
 

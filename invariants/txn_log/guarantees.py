@@ -2,8 +2,8 @@
 
 Several properties compare the store with what the records of the log describe; `logged_after` restates the transition
 rules for this comparison. A status or participant is *confirmed* if its request succeeded or a replay of the store
-recovered it. A transaction id is confirmed if its request succeeded. In the names of properties, `acknowledged` means
-confirmed. Deletions are acks of the log's cursor (`Acks`).
+recovered it. A transaction id is confirmed if one of the transaction's requests succeeded. In the names of properties,
+`acknowledged` means confirmed. Deletions are acks of the log's cursor (`Acks`).
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def every_request_completes_once(cfg: Config, before: State, event: Event, after
     Two kinds of requests may complete before earlier ones: an append that a ledger rejects at once because the ledger
     is fenced or in `WriteFailed`, and an `update_status` without a record. A crash discards all pending requests.
     """
-    if event.name == "crash" or is_error(event):
+    if event.name == "crash" or is_error(event):  # a rejected call changes nothing: `request_is_appended_as_made`
         return event.name != "crash" or not pending_records(after)
     pending = [(r.txn, r.op) for r in pending_records(before)]
     if event.name == "new_transaction":
@@ -173,7 +173,8 @@ def every_request_completes_once(cfg: Config, before: State, event: Event, after
     completions = event.outcome if event.name in COMPLETING else ()
     completed = [(completion.txn, completion.op) for completion in completions]
     still_pending = [(r.txn, r.op) for r in pending_records(after)]
-    # `invariants/txn_log/calls.py` states the order of the completions of such a step.
+    # These steps may complete a request before earlier ones; `request_is_appended_as_made` states which. An append in
+    # `WriteFailed` leaves the ledger closed.
     if after.ledger in ("fenced", "closed") or event.name == "update_status":
         return sorted(pending) == sorted(completed + still_pending)
     return pending == completed + still_pending
@@ -235,7 +236,7 @@ def deletions_are_monotone(cfg: Config, before: State, event: Event, after: Stat
 def new_record_is_durably_deleted_first(cfg: Config, s: State) -> bool:
     """If a record that changed an ended transaction is durably deleted, so is the transaction's NEW record.
 
-    Otherwise a replay after a crash would read the NEW record without the COMMITTED or ABORTED record, and the
+    Otherwise a replay after a crash could read the NEW record without the COMMITTED or ABORTED record, and the
     transaction would be ongoing again.
     """
     masks = remaining_in(s, s.durable)
@@ -549,9 +550,9 @@ def only_durable_records_change_transactions(cfg: Config, before: State, event: 
             expected[record.txn] = logged_after(previous, record, position)
         elif record.op == "NEW":
             expected[record.txn] = LoggedTxn("OPEN", frozenset(), frozenset(), (position,))
-        has_effect.append(expected.get(record.txn) is not previous)
+        has_effect.append(expected.get(record.txn) is not previous)  # `logged_after` returns a new object on an effect
         if has_effect[-1]:
-            confirmed_txns[record.txn] = expected[record.txn][:3]
+            confirmed_txns[record.txn] = expected[record.txn][:3]  # status, partitions and subscriptions
     succeeded = [completion.result == "success" for completion in event.outcome]
     is_confirmed = confirmed_in(after) == confirmed_txns and len(after.confirmed) == len(confirmed_txns)
     return is_confirmed and {t.id: as_logged(t) for t in after.txns} == ongoing(expected) and succeeded == has_effect
@@ -669,7 +670,7 @@ def status_update_is_retried(cfg: Config, before: State, event: Event, after: St
 
 @sometimes(txn_log, on=("new_transaction", "flush"))
 def ledger_is_created_after_failure(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An append creates a ledger after the previous ledger was closed by a failure."""
+    """An append creates a ledger after a failure has closed the previous one."""
     return before.ledger == "closed" and after.ledger == "open"
 
 
@@ -702,7 +703,7 @@ def replay_terminates(cfg: Config, s: State) -> bool:
 
 @eventually(txn_log, fair=("fail_read",))
 def failing_replay_terminates(cfg: Config, s: State) -> bool:
-    """If failures of reads are fair, every replay ends."""
+    """If failures of reads are fair, every replay ends, perhaps because the store fails."""
     return s.status != "replaying"
 
 

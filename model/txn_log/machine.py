@@ -12,14 +12,16 @@ that message.
     end         a transaction has the positions of its records; when the transaction ends, these records are deleted
     deletion    an entry is deleted when all its records are deleted. The mark-delete position advances over deleted
                 entries. A ledger is trimmed when the persisted mark-delete position is at its last entry or after it
-    replay      after a restart, the records that are not deleted are read, and applied by the same rules
-    ids         transaction ids are assigned in order. Each record, and a property of the managed ledger, has the last
-                assigned id of its time (`max_local_txn_id`). A restart recovers the last assigned id from the last
-                record, or from the property if the last ledger is empty
-    low watermark   every transaction up to this id has ended; if such a transaction is still pending at a participant,
+    replay      after a restart, the records that are not deleted are read; they take effect by the same rules as after
+                a completed write
+    ids         transaction ids are assigned in order. Each record has the id that was last assigned when the record was
+                built; a property of the managed ledger has the id that was last assigned when the property was written
+                (both are `max_local_txn_id`). A restart recovers the last assigned id from the last record, or from the
+                property if the last ledger is empty
+    low watermark   no transaction up to this id is ongoing; if such a transaction is still pending at a participant,
                     the participant may abort it
 
-A restart is a clean close (`reopen`) or a crash, and then the opening of the log.
+A restart is a clean close (`reopen`) or a crash (`crash`). Both actions also open the log.
 
 Differences from Apache Pulsar master of 2026-07 (each a rule of `Config`; see `fuzz/defects/txn_log.toml`):
   * after an append with unknown outcome (it failed, but may be durable), the store stops until it is reopened. A store
@@ -28,8 +30,8 @@ Differences from Apache Pulsar master of 2026-07 (each a rule of `Config`; see `
     truncated independently, a restart can recover the deletion of a COMMITTED or ABORTED record, but not the deletion
     of the transaction's NEW record: the transaction is ongoing again;
   * a `PositionInfo` has at most `max_ranges` ranges, and not one more;
-  * without ongoing transactions, the low watermark follows from the last assigned id that a restart recovers, and is
-    not 0 (see `low_watermark_of`);
+  * without ongoing transactions, the low watermark is at most the last assigned id that a restart recovers, instead of
+    always 0 (see `low_watermark_of`);
   * single records of a batch can always be deleted; such deletions make the cursor dirty, and survive a clean close;
   * a replay that cannot read the whole log fails; a replay removes ended transactions even if deletions fail.
 
@@ -114,8 +116,8 @@ txn_log = Machine(
 #: The futures that a step completes, in order.
 Completions = tuple[Completion, ...]
 
-#: The number of entries in flight that are durable, counted from the first. A greater number than that of the entries
-#: in flight means all of them.
+#: The number of durable entries among the entries in flight: the first ones are durable. A number greater than the
+#: number of entries in flight means all of them.
 Durable = Annotated[int, AtLeast(0)]
 
 
@@ -136,9 +138,9 @@ def not_found(s: State, txn: int) -> tuple[State, Refused]:
 def new_transaction(cfg: Config, s: State, timeout_ms: Annotated[int, AtLeast(0)]) -> Step[State, Completions]:
     """`MLTransactionMetadataStore.newTransaction`: begins a transaction with the next id.
 
-    The transaction is ongoing once the write of its NEW record completes. While a positive `max_active` is reached, the
-    request is rejected, whatever the status of the store (`ReachMaxActiveTxnException`). An id whose NEW record fails
-    is not reused before a restart.
+    The transaction is ongoing once the write of its NEW record completes. If `max_active` is positive and at least that
+    many transactions are ongoing, the request is rejected, whatever the status of the store
+    (`ReachMaxActiveTxnException`). An id whose NEW record fails is not reused before a restart.
     """
     if 0 < cfg.max_active <= len(s.txns):
         return refused(s, "too_many", f"{len(s.txns)} transactions are ongoing")
@@ -159,8 +161,8 @@ def add_participant(
 ) -> Step[State, Completions]:
     """`addProducedPartitionToTxn`, `addAckedPartitionToTxn`: adds a partition or subscription to a transaction.
 
-    The status of the transaction is checked when the write of the record completes, and not before the append: if it is
-    not OPEN, the result is `invalid_status`.
+    The status of the transaction is checked when the write of the record completes, and not before the append: if the
+    status is not OPEN, the result is `invalid_status`.
     """
     if s.status != "ready":
         return not_ready(s)
@@ -174,8 +176,8 @@ def update_status(cfg: Config, s: State, txn: Annotated[int, AtLeast(0)], to: Ta
     """`updateTxnStatus`: updates the status of a transaction.
 
     If the transaction already has the new status at the time of the request, the request succeeds without an append.
-    Otherwise the status is checked when the write of the record completes: if it is not the expected one (`EXPECTED`),
-    the result is `invalid_status`.
+    Otherwise the status is checked when the write of the record completes: if the status is not the one that `EXPECTED`
+    names, the result is `invalid_status`.
     """
     if s.status != "ready":
         return not_ready(s)
@@ -189,10 +191,11 @@ def update_status(cfg: Config, s: State, txn: Annotated[int, AtLeast(0)], to: Ta
 
 @txn_log.action
 def low_watermark(cfg: Config, s: State) -> Step[State, int]:
-    """`getLowWaterMark`: returns the low watermark; every transaction up to it has ended."""
+    """`getLowWaterMark`: returns the low watermark, an id up to which no transaction is ongoing."""
     if s.status != "ready":
         return not_ready(s)
     watermark = low_watermark_of(cfg, s)
+    # the conditional expression is the new state
     return s if watermark <= s.reported_watermark else s._replace(reported_watermark=watermark), watermark
 
 
@@ -241,7 +244,7 @@ def append(cfg: Config, s: State, record: Record) -> tuple[State, Completions]:
 
 
 def flush_buffer(s: State) -> tuple[State, Completions]:
-    """Submits the buffered records as one entry."""
+    """Submits the buffered records as one entry. Returns the state and the completions of `submit`."""
     return submit(s._replace(buffer=()), s.buffer)
 
 
@@ -312,7 +315,7 @@ def with_effect(cfg: Config, s: State, record: Record, position: RecordPosition)
         before, after = find_txn(s.txns, record.txn), find_txn(effect.txns, record.txn)
         if after is not None:
             new = as_confirmed(after)
-        elif before is not None and record.to is not None:
+        elif before is not None and record.to is not None:  # the transaction has ended and left the map
             new = Confirmed(before.id, record.to, before.partitions, before.subscriptions)
         confirmed, confirmed_id = with_confirmed(s.confirmed, new), max(s.confirmed_id, record.txn)
         s = s._replace(txns=effect.txns, confirmed=confirmed, confirmed_id=confirmed_id)
@@ -326,8 +329,8 @@ def with_effect(cfg: Config, s: State, record: Record, position: RecordPosition)
 def fail_write(cfg: Config, s: State, durable: Durable) -> Step[State, Completions]:
     """`MLTransactionLogImpl.append` fails for all entries in flight, with unknown outcome (`WriteFailed`).
 
-    The first `durable` entries are in the log, but no record takes effect. With `ambiguous_append` `stops_store`, a
-    ready store stops.
+    The first `durable` entries are in the log, but their records take effect only in a later replay. With
+    `ambiguous_append` `stops_store`, a ready store stops.
     """
     if not s.in_flight:
         return refused(s, "illegal_state", "no entry is in flight")
@@ -443,7 +446,8 @@ def reopen(cfg: Config, s: State, batching: bool) -> Step[State, Completions]:
     """`closeAsync`, then `MLTransactionLogImpl.initialize`: closes the store cleanly and opens it.
 
     `batching` is the flag with which the store is opened. The close persists the deletions, unless the ledger is fenced
-    or deletions fail. Buffered records are not written; their requests fail with the result `closed`.
+    or deletions fail. Buffered records are not written; their requests fail with the result `closed`. While entries are
+    in flight, the call is rejected.
     """
     if s.in_flight:
         return refused(s, "illegal_state", "entries are in flight")
@@ -454,7 +458,7 @@ def reopen(cfg: Config, s: State, batching: bool) -> Step[State, Completions]:
 def crash(cfg: Config, s: State, durable: Durable) -> Step[State, None]:
     """The broker crashes, and the store is reopened from the log and the persisted deletions.
 
-    No pending future completes. The first `durable` entries in flight are in the log.
+    No pending future completes. The first `durable` entries in flight are in the log. The batching flag stays the same.
     """
     s = keep_durable(s, durable)
     return opened(cfg, s, s.durable, s.batching), None
@@ -465,7 +469,7 @@ def replay_entry(cfg: Config, s: State) -> Step[State, int]:
     """`MLTransactionLogImpl.TransactionLogReplayer`: replays the undeleted records of the next entry that has any.
 
     The replay deletes a record without effect (`invalid_status`), for instance an orphan: a record whose transaction is
-    unknown, because the transaction has ended. Returns the number of replayed records.
+    unknown, because the transaction has ended and its NEW record is deleted. Returns the number of replayed records.
     """
     if s.status != "replaying":
         return refused(s, "illegal_state", f"the store is {s.status}, not replaying")
@@ -479,8 +483,8 @@ def replay_entry(cfg: Config, s: State) -> Step[State, int]:
 def complete_replay(cfg: Config, s: State) -> Step[State, Recovered]:
     """`replayComplete`: the replay has reached the end of the log, and the store becomes ready.
 
-    Returns the transactions that `TransactionRecoverTracker` has: it ends COMMITTING and ABORTING transactions, and
-    passes OPEN transactions to the timeout tracker.
+    Returns the transactions that `TransactionRecoverTracker` has. The tracker ends COMMITTING and ABORTING
+    transactions, and passes OPEN transactions to the timeout tracker.
     """
     if s.status != "replaying":
         return refused(s, "illegal_state", f"the store is {s.status}, not replaying")
@@ -515,7 +519,7 @@ def canonical(cfg: Config, s: State) -> State:
         return s
 
     def renumbered_record(r: Record) -> Record:
-        start_ms = r.start_ms - time_offset if r.op == "NEW" else 0
+        start_ms = r.start_ms - time_offset if r.op == "NEW" else 0  # other records have no start time
         return r._replace(txn=r.txn - id_offset, last_id=r.last_id - id_offset, start_ms=start_ms)
 
     def renumbered_entry(entry: Entry) -> Entry:
@@ -538,7 +542,7 @@ def canonical(cfg: Config, s: State) -> State:
         read_position=s.read_position - s.first_entry if s.read_position else 0,
         now_ms=s.now_ms - time_offset,
         confirmed=tuple([p._replace(id=p.id - id_offset) for p in s.confirmed]),
-        confirmed_id=max(s.confirmed_id - id_offset, -1),
+        confirmed_id=max(s.confirmed_id - id_offset, -1),  # no step distinguishes ids below the first one from -1
         reported_watermark=max(s.reported_watermark - id_offset, -1),
     )
 

@@ -39,9 +39,9 @@ class OpenTxn(NamedTuple):
 
 
 class Recovered(NamedTuple):
-    """The transactions that `TransactionRecoverTracker` has when a replay completes, in order of ids.
+    """The transactions that `TransactionRecoverTracker` has when a replay completes, each tuple in order of ids.
 
-    The tracker resumes commits and aborts, and passes OPEN transactions to the timeout tracker.
+    The tracker ends COMMITTING and ABORTING transactions, and passes OPEN transactions to the timeout tracker.
     """
 
     to_commit: tuple[int, ...]  # COMMITTING
@@ -55,8 +55,8 @@ class Recovered(NamedTuple):
 def recovered_id(s: State) -> int:
     """`MLTransactionSequenceIdGenerator`: returns the last assigned id that an opening of the log recovers.
 
-    This id is `max_local_txn_id` of the last record, or the managed ledger's property of that name if the last ledger
-    is empty.
+    This id is `max_local_txn_id` of the last record, deleted or not. If the last ledger is empty, the id is the managed
+    ledger's property of that name.
     """
     return s.log[-1][-1].last_id if s.ledgers[-1] else s.ledger_property_id
 
@@ -64,9 +64,9 @@ def recovered_id(s: State) -> int:
 def opened(cfg: Config, s: State, stored: Acks, batching: bool) -> State:
     """Returns a newly opened store: `txnMetaMap` is empty, and the replay starts after the mark-delete position.
 
-    `stored` is what the recovery of the cursor reads. If batch index deletion is disabled, the cursor ignores the ack
-    sets. Appends go to a new ledger, which replaces an empty last ledger. The last assigned id is written to the
-    managed ledger's properties.
+    `stored` is the deletions that the recovery of the cursor reads. If batch index deletion is disabled, the cursor
+    ignores the ack sets. Appends go to a new ledger, which replaces an empty last ledger. The last assigned id is
+    written to the managed ledger's properties.
     """
     last_id = recovered_id(s)
     acks = with_mark_delete_advanced(stored if deletes_batch_indexes(cfg, batching) else stored._replace(partial=()))
@@ -171,15 +171,16 @@ def with_ended(confirmed: tuple[Confirmed, ...], txn: int, to: Target) -> tuple[
 
 
 def may_end(status: Status, to: Target) -> bool:
-    """Whether a transaction with the confirmed status `status` can be COMMITTED or ABORTED (`to`) in the log.
+    """Whether the log can legally have an UPDATE to `to` for a transaction with the confirmed status `status`.
 
-    The log may have a COMMITTING or ABORTING record that is not confirmed: then the confirmed status is still OPEN.
+    `to` is COMMITTED or ABORTED. The log may have a COMMITTING or ABORTING record that is not confirmed: then the
+    confirmed status is still OPEN.
     """
     return status in ("OPEN", EXPECTED[to], to)
 
 
 def recovered_history(confirmed: tuple[Confirmed, ...], txns: tuple[Txn, ...]) -> tuple[Confirmed, ...]:
-    """Returns `State.confirmed` after a replay: the recovered transactions, and ended ones that are not recovered."""
+    """Returns `State.confirmed` after a replay: the recovered transactions, and ended ones that were not recovered."""
     ongoing = {t.id for t in txns}
     ended = [c for c in confirmed if c.status in ENDED and c.id not in ongoing]
     return tuple(sorted(ended + [as_confirmed(t) for t in txns]))

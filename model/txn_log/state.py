@@ -50,7 +50,7 @@ class Config(NamedTuple):
     ] = 200_000
     #: a closed cursor with at most this many ranges is stored in the metadata store, a cursor with more ranges in the
     #: cursor ledger. -1: every cursor is stored in the cursor ledger. If `max_ranges` is 0, every cursor is stored in
-    #: the metadata store. (apache/pulsar#25992 raised the defaults of the three limits.)
+    #: the metadata store, whatever this limit. (apache/pulsar#25992 raised the defaults of the three limits.)
     max_ranges_in_metadata: Annotated[
         int,
         AtLeast(-1),
@@ -61,8 +61,9 @@ class Config(NamedTuple):
         bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", (("4.0", False), ("4.1", True)))
     ] = True
 
-    #: whether single records of a batched entry can be deleted. `always`: they can. `as_configured`: they can if
-    #: batching or `batch_index_acks` is on; otherwise the deletion is ignored, and stored ack sets are not recovered
+    #: whether single records of a batched entry can be deleted. `always`: they can. `as_configured`: they can if the
+    #: store was opened with batching, or if `batch_index_acks` is on; otherwise the deletion of a single record is
+    #: ignored, and stored ack sets are not recovered
     batch_index_deletion: Annotated[
         Literal["always", "as_configured"],
         Rule(
@@ -98,7 +99,7 @@ class Config(NamedTuple):
         ),
     ] = "prefix"
     #: the effect of an append with unknown outcome. `stops_store`: the store rejects all requests until it is reopened.
-    #: `continues`: the store accepts requests
+    #: `continues`: the store still accepts requests
     ambiguous_append: Annotated[
         Literal["stops_store", "continues"],
         Rule(Origin.READ, {"continues": "MLTransactionLogImpl.append, master 2026-07"}),
@@ -151,7 +152,7 @@ class Record(NamedTuple):
 
     txn: int
     op: Op
-    last_id: int  # `max_local_txn_id`: the last assigned id when the record was built
+    last_id: int  # `max_local_txn_id`: the last assigned transaction id when the record was built
     name: int = 0  # number of the partition or subscription
     to: Target | None = None  # `new_status`
     start_ms: int = 0
@@ -239,9 +240,9 @@ class State(NamedTuple):
     first_entry: int  # number of the first entry that is not trimmed
     ledgers: tuple[int, ...]  # number of entries of each untrimmed ledger; entries are appended to the last ledger
     log: tuple[Entry, ...]  # the entries that are not trimmed
-    ledger_property_id: int  # the managed ledger's property `max_local_txn_id`
+    ledger_property_id: int  # the managed ledger's property `max_local_txn_id`; -1: no id was assigned
     txns: tuple[Txn, ...]  # the ongoing transactions (`txnMetaMap`), by id
-    last_id: int  # the last assigned id
+    last_id: int  # the last assigned transaction id; -1: none
     acks: Acks  # deletions in memory
     durable: Acks  # the deletions that a crash recovers: what a recovery reads of the last persisted `PositionInfo`
     dirty: bool  # the cursor is to be persisted (`ManagedCursorImpl.isDirty`)
@@ -249,8 +250,8 @@ class State(NamedTuple):
     now_ms: int
     # history variables: used by properties only
     confirmed: tuple[Confirmed, ...]  # by id
-    confirmed_id: int  # the highest transaction id of a record whose request completed with success
-    reported_watermark: int  # the highest low watermark that was returned
+    confirmed_id: int  # the highest transaction id of a record whose request completed with success; -1: none
+    reported_watermark: int  # the highest low watermark that was returned; -1: none
 
 
 def start(cfg: Config) -> State:
@@ -307,7 +308,8 @@ def apply_record(txns: tuple[Txn, ...], record: Record, position: RecordPosition
 
     A COMMITTED or ABORTED record removes its transaction from the map and deletes all records of the transaction. Any
     record but NEW has no effect and is deleted if its transaction is unknown or not in the required status. A second
-    NEW record of an ongoing transaction only adds its position.
+    NEW record of an ongoing transaction only adds its position. `deadline_ms` is the deadline that a new transaction
+    gets.
     """
     t = find_txn(txns, record.txn)
     if record.op == "NEW":
@@ -339,9 +341,10 @@ def with_participant(t: Txn, record: Record, position: RecordPosition) -> Txn:
 
 @lru_cache(maxsize=4096)
 def deletion_ack_set(size: int, batch_index: int) -> AckSet | None:
-    """`TxnBatchedPositionImpl.setAckSetByIndex`: returns the ack set that deletes one record: all bits but its own.
+    """`TxnBatchedPositionImpl.setAckSetByIndex`: returns the ack set that deletes the record at a batch index.
 
-    Returns None, which deletes the whole entry, if the entry has one record (apache/pulsar#16685).
+    The bits of all other records of the entry are set. If the entry has one record, returns None, which deletes the
+    whole entry (apache/pulsar#16685).
     """
     return None if size == 1 else words_of(bits_below(size) & ~(1 << batch_index))
 
@@ -367,7 +370,8 @@ def deletes_batch_indexes(cfg: Config, batching: bool) -> bool:
 def delete_positions(cfg: Config, s: State, positions: tuple[RecordPosition, ...]) -> State:
     """`MLTransactionLogImpl.deletePosition`: deletes records in memory.
 
-    An entry is deleted when all its records are deleted. If deletions fail, the state does not change.
+    An entry is deleted when all its records are deleted. Without batch index deletion (`deletes_batch_indexes`), the
+    deletion of a single record of a batched entry is ignored. If deletions fail, the state does not change.
     """
     if not positions or not s.deletions_succeed:
         return s
@@ -408,6 +412,7 @@ def prefix_of(acks: Acks, kept: Acks) -> Acks:
     """Returns the deletions in `kept` below the first entry that has a deletion in `acks` and not in `kept`."""
     lost = acks.deleted & ~kept.deleted
     entries = [lowest_set_bit(lost)] if lost else []
+    # `kept.partial` has the first ack sets of `acks.partial`
     if len(kept.partial) < len(acks.partial):
         entries.append(acks.partial[len(kept.partial)].entry)
     if not entries:
