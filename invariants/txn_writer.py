@@ -35,7 +35,10 @@ def effects_of(event: Event) -> Effects:
 
 
 def pending_records(s: State) -> list[int]:
-    """Returns the numbers of the records in the executor's queue, in the buffer, or in flight."""
+    """Returns the numbers of the records in flight, in the buffer and in the executor's queue, in this order.
+
+    The buffer of a closed writer does not count: its records have failed.
+    """
     numbers = [number for write in s.in_flight for number in write.records]
     if s.status != "closed":
         numbers += [each.number for each in s.buffer]
@@ -53,7 +56,7 @@ def has_tick(s: State) -> bool:
 
 
 def tasks_run(cfg: Config, before: State, event: Event) -> tuple[Task, ...]:
-    """Returns the executor tasks that a step ran."""
+    """Returns the executor tasks that a step of a batching writer ran."""
     number = effects_of(event).number
     if event.name == "run_writer_tasks":
         return before.tasks[:number]
@@ -95,10 +98,11 @@ def respects_limits(cfg: Config, write: Write, sizes: list[int]) -> bool:
 
 
 def can_trigger(cfg: Config, task: Task, flush: Flush) -> bool:
-    """Whether a task can cause this flush: with its trigger and its size."""
+    """Whether a task can cause a flush with this trigger and this size."""
     if not isinstance(task, Record):
         return flush.trigger == ("delay" if task == "tick" else "close")
     is_large = task.size >= cfg.max_bytes
+    # a large record flushes with `large` only, any other record with `records` or `size` only
     if is_large or flush.trigger not in ("records", "size"):
         return is_large and flush.trigger == "large"
     is_full = flush.size >= cfg.max_bytes
@@ -113,7 +117,8 @@ def can_trigger(cfg: Config, task: Task, flush: Flush) -> bool:
 def callback_is_pending_iff_its_record_is(cfg: Config, s: State) -> bool:
     """A record's callback is pending if and only if the record is in the executor's queue, buffered or in flight.
 
-    Configs without batching in which `add` may throw are excluded; `add_never_throws` covers them.
+    In a closed writer, no record counts as buffered. Configs without batching in which `add` may throw are excluded;
+    `add_never_throws` covers them.
     """
     return sorted(pending_records(s)) == list(s.pending_callbacks)
 
@@ -263,13 +268,14 @@ def buffer_is_below_thresholds(cfg: Config, s: State) -> bool:
 
 @always(txn_writer)
 def flush_trigger_is_correct(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Each flush of a step is caused by another task of the executor, and is reported with its trigger.
+    """Each flush is caused by a task of the executor, and is reported with its trigger.
 
-    The trigger is `records` if and only if the batch has max_records records. Otherwise the trigger is `size` if the
-    batch has max_bytes, or if the next record would exceed the cap. Otherwise the task determines the trigger: a large
-    record (`large`), a tick (`delay`) or a close (`close`).
+    A task causes at most one flush. The trigger is `records` if and only if the batch has max_records records.
+    Otherwise the trigger is `size` if the batch has max_bytes, or if the next record would exceed the cap. Otherwise
+    the task determines the trigger: a large record (`large`), a tick (`delay`) or a close (`close`).
     """
     flushes = effects_of(event).flushes
+    # the state has the flushes of the last step; a rejected call does not change them
     if not flushes or flushes != after.flushes:
         return isinstance(event.outcome, Refused) or flushes == after.flushes
     tasks = iter(tasks_run(cfg, before, event))
@@ -315,6 +321,7 @@ def flush_reports_size_and_age_of_its_batch(cfg: Config, before: State, event: E
     effects, old = effects_of(event), before.buffer
     if not effects.flushes:
         return all(each.since == after.now for each in after.buffer if each not in old)
+    # in a step that advances the clock, only the first tick finds records to flush
     now = before.timer if event.name == "advance_time" else after.now
     assert now is not None
     # only the first flush of a step can have records that were buffered before the step
@@ -436,6 +443,7 @@ def every_close_future_completes_once(cfg: Config, before: State, event: Event, 
     Close futures are pending if and only if the writer is closing.
     """
     completed = effects_of(event).closed
+    # whether a close returned a new future; a later close may return a completed one, which does not count
     is_new = event.name == "close" and (completed > 0 or event.outcome.number == 0)
     return after.closers == before.closers + is_new - completed and (after.closers > 0) == (after.status == "closing")
 
@@ -507,7 +515,7 @@ def failed_record_is_durable(cfg: Config, before: State, event: Event, after: St
 
 @sometimes(txn_writer, on=("complete_write",))
 def write_succeeds_after_failed_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A write succeeds after a durable write failed: the successful entries are not a prefix of the log."""
+    """A write succeeds after a durable write was reported as failed: successful entries are not a prefix of the log."""
     return bool(before.log) and not before.log[-1].succeeded and len(after.log) > len(before.log)
 
 

@@ -1,7 +1,7 @@
 """Prometheus metrics of the buffered writers of a broker, under PIP-160's names (`model/txn_writer/wire.py`).
 
-A flush is counted before its write, so failed flushes count. Plain entries do not count, so without batching nothing
-does. The sum of the trigger counters is the number of observations of each histogram.
+A flush is counted before its write, so failed flushes count. Plain entries are not counted, so without batching nothing
+is counted. The sum of the trigger counters is the number of observations of each histogram.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def shipped_name(log: Log, metric: Metric) -> str:
 class TxnMetrics:
     """The collectors of one kind of log, shared by all writers of a broker.
 
-    Raises ValueError if the registry has them already.
+    Raises ValueError if the registry already has collectors of these names.
     """
 
     def __init__(self, log: Log, registry: CollectorRegistry | None = None) -> None:
@@ -43,7 +43,7 @@ class TxnMetrics:
         }
 
     def of_writer(self, cluster: str, coordinator_id: int | None = None) -> WriterMetrics:
-        """Returns the metrics of one writer; writers with equal labels share them.
+        """Returns the metrics of one writer; writers with equal labels share their metrics.
 
         Raises BadValue if `coordinator_id` is missing for a coordinator, or given for a pending-ack store.
         """

@@ -6,9 +6,9 @@ ledger entry holds records in one of two forms:
     plain    the protobuf bytes of one record; the only form that brokers before PIP-160 write and read
     batched  magic 0x0e01 and version 1 (two bytes each, big-endian), then one message with all records of the batch
 
-The first two bytes distinguish them. No plain entry begins with the magic: its first byte is a protobuf tag, and
-0x0e is the tag of field 1 with wire type 6, which does not exist. For the same reason, a broker before PIP-160 rejects
-a batched entry (`old_read_entry`) and does not misread it.
+The first two bytes distinguish the two forms. No plain entry begins with the magic: its first byte is a protobuf tag,
+and 0x0e is the tag of field 1 with wire type 6, which does not exist. For the same reason, a broker before PIP-160
+rejects a batched entry (`old_read_entry`) and does not misread it.
 
 Decisions where PIP-160 leaves a choice:
 
@@ -16,7 +16,7 @@ Decisions where PIP-160 leaves a choice:
   without records.
 * An unknown version is rejected. Pulsar's reader skips the version; `any_version=True` does the same.
 * An entry shorter than the magic is corrupt. So is an entry with the magic and no version.
-* In version 1, the message of a batch holds records and nothing else. Any other field in it is corruption.
+* In version 1, the message of a batch holds records and nothing else. Any other field of this message is corruption.
 * A record may have unknown fields, as protobuf allows: `owner` was added later. A known field with a wrong wire type or
   an undefined enum value is corruption. Protobuf would treat it as unknown and read another record, for example one
   with transaction id 0.
@@ -168,7 +168,7 @@ def _written(write: Callable[[], Any], record: Record) -> Any:
 
 
 def is_batched(data: bytes) -> bool:
-    """Whether an entry is batched, by its first two bytes. Raises BadEntry if it is shorter."""
+    """Whether an entry is batched, by its first two bytes. Raises BadEntry if the entry has fewer bytes."""
     if len(data) < len(MAGIC):
         raise BadEntry(f"an entry must have at least 2 bytes, got {len(data)}")
     return data[:2] == MAGIC
@@ -194,7 +194,7 @@ def read_entry(kind: type[R], data: bytes, *, any_version: bool = False) -> Entr
 def old_read_entry(kind: type[R], data: bytes) -> R:
     """Reads an entry as a broker before PIP-160 does, which expects a plain entry.
 
-    Raises BadEntry for every batched entry; that broker's coordinator fails to recover.
+    Raises BadEntry for every batched entry; the coordinator of such a broker fails to recover.
     """
     return _read_plain(kind, data)
 
@@ -214,6 +214,7 @@ def _parsed(message_class: Any, data: bytes, name: str) -> Any:
         raise BadEntry(f"{name} cannot be read from {len(data)} bytes: {_corruption(data)}") from None
     if not message.IsInitialized():
         raise BadEntry(f"{name} lacks {', '.join(message.FindInitializationErrors())}")
+    # protobuf keeps corrupt fields as unknown fields; if there are any, the message becomes smaller without them
     size = message.ByteSize()
     message.DiscardUnknownFields()
     if message.ByteSize() != size:
@@ -231,7 +232,10 @@ def _corruption(data: bytes) -> str:
 
 
 def _reject_corrupt_fields(message: Any, name: str) -> None:
-    """Rejects corrupt fields, which protobuf treats as unknown, in the message and all nested messages."""
+    """Rejects corrupt fields, which protobuf treats as unknown, in the message and all nested messages.
+
+    Other unknown fields are rejected in a batch only.
+    """
     known = {field.number: field.name for field in MESSAGES[message.DESCRIPTOR.name]}
     batch = message.DESCRIPTOR.name.startswith("Batched")
     fields: Any = UnknownFieldSet(message)
@@ -365,7 +369,7 @@ def _number(numbers: dict[str, int], value: str, name: str) -> int:
 
 
 def _text(value: Any, name: str) -> str:
-    """Returns the string of a field. Some builds of protobuf return bytes if they are not UTF-8."""
+    """Returns the string of a field. For a string that is not UTF-8, some builds of protobuf return bytes."""
     if isinstance(value, str):
         return value
     raise BadEntry(f"TransactionRecord.{name} is not UTF-8")

@@ -1,8 +1,8 @@
 """Buffered writer of a transaction log, with pooled buffers.
 
-Implements the `reference` rules and all settings of `model/txn_writer`. A batch consists of parallel lists. It is taken
-from a pool when the previous batch is flushed, and recycled when its callbacks are complete. Each action collects its
-effects in lists and returns them.
+Implements the `reference` rules and all settings of `model/txn_writer`. A batch consists of parallel lists. The writer
+takes a batch from a pool when the previous batch is flushed, and recycles the batch when its callbacks are complete.
+Each action collects its effects in lists and returns them.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Pool:
 
 
 class TxnWriter:
-    """A buffered writer and its ledger. Methods are named as the actions; costs are for one record."""
+    """A buffered writer and its ledger. A method without underscore has the name of its action."""
 
     def __init__(self, cfg: Config, metrics: Metrics | None = None) -> None:
         self.cfg = cfg
@@ -120,8 +120,8 @@ class TxnWriter:
         self._buffer = self._pool.take()
         self._timer = cfg.start + cfg.max_delay_ms if self._batching else None
         self._tick_queued = False
-        self._in_flight: deque[tuple[Write, Batch | None]] = deque()
-        self._pending_callbacks: dict[int, None] = {}
+        self._in_flight: deque[tuple[Write, Batch | None]] = deque()  # a plain entry has no batch
+        self._pending_callbacks: dict[int, None] = {}  # a set of record numbers in insertion order
         self._closers = 0
         self._fenced = False
         self._ledger, self._next_entry = 1, 0
@@ -191,7 +191,10 @@ class TxnWriter:
         self._pool.recycle(batch)
 
     def _flush(self, trigger: Trigger) -> None:
-        """Submits the buffer as one batch. Its records fail if it cannot be serialised or the writer is not open."""
+        """Submits the buffer as one batch, or fails its records. O(records).
+
+        The records fail if the batch cannot be serialised, or if the writer is not open.
+        """
         batch = self._buffer
         count, size, waited = len(batch.numbers), batch.size, self.now - batch.since[0]
         self._flushes.append(Flush(trigger, count, size, waited))
@@ -369,6 +372,7 @@ class TxnWriter:
         buffer, wrong = self._buffer, []
         if buffer.numbers and not self._batching:
             wrong.append("records are buffered although batching is off")
+        # if max_bytes is 0, the empty buffer is not full
         is_full = len(buffer.numbers) >= self._max_records or buffer.size >= max(self._max_bytes, 1)
         if self._batching and is_full:
             wrong.append("the buffer has reached a threshold")

@@ -138,8 +138,8 @@ def completed(s: State, write: Write, out: EffectCollector) -> State:
 def flushed(cfg: Config, s: State, trigger: Trigger, out: EffectCollector) -> tuple[State, bool]:
     """`TxnLogBufferedWriter.doFlush`: submits the buffer as one batch, or fails its records.
 
-    The records fail if the batch cannot be serialised, or if the writer is not open and `close_buffered` is `fails`.
-    Returns the state, and whether the buffer was emptied: false if an exception escapes.
+    The buffer is not empty. The records fail if the batch cannot be serialised, or if the writer is not open and
+    `close_buffered` is `fails`. Returns the state, and whether the buffer was emptied: false if an exception escapes.
     """
     records = tuple([each.number for each in s.buffer])
     out.flushes.append(Flush(trigger, len(records), s.size, s.now - s.buffer[0].since))
@@ -168,8 +168,9 @@ def written_plain(cfg: Config, s: State, record: Record, out: EffectCollector) -
 def run_add(cfg: Config, s: State, record: Record, out: EffectCollector) -> State:
     """`internalAsyncAddData`: adds a record to the buffer; a large record flushes the buffer and is written alone.
 
-    A writer that is not open fails the record. If the buffer is flushed first, and the exception of this flush escapes,
-    the record is dropped.
+    With `size_limit` `cap`, a record that would make the buffer exceed `max_bytes` also flushes the buffer first. A
+    writer that is not open fails the record. If the exception of a flush before the record escapes, the record is
+    dropped.
     """
     if s.status != "open":
         out.fail((record.number,), "closed")
@@ -182,7 +183,7 @@ def run_add(cfg: Config, s: State, record: Record, out: EffectCollector) -> Stat
         s, ok = flushed(cfg, s, "large", out)
     elif cfg.size_limit == "cap" and s.buffer and s.size + record.size > cfg.max_bytes:
         s, ok = flushed(cfg, s, "size", out)
-    if not ok:
+    if not ok:  # the exception of the flush escapes
         return s
     return written_plain(cfg, s, record, out) if is_large else buffered(cfg, s, record, out)
 
@@ -202,7 +203,8 @@ def buffered(cfg: Config, s: State, record: Record, out: EffectCollector) -> Sta
 def run_tick(cfg: Config, s: State, out: EffectCollector) -> State:
     """`trigFlushByTimingTask`: flushes the buffer by max delay, and re-arms the timer of an open writer.
 
-    A timer that counts from the first record is re-armed only if the flush left records in the buffer.
+    A timer that counts from the first record is re-armed only if the flush left records in the buffer. A closed writer
+    flushes nothing.
     """
     if s.buffer and s.status != "closed":
         s, _ = flushed(cfg, s, "delay", out)
@@ -263,9 +265,10 @@ def add(cfg: Config, s: State, size: Size, fails_on: FailsOn) -> Step[State, Eff
 
 @txn_writer.action
 def close(cfg: Config, s: State) -> Step[State, Effects]:
-    """`TxnLogBufferedWriter.close`: closes the writer. With batching, a task of the executor closes it.
+    """`TxnLogBufferedWriter.close`: closes the writer. With batching, a task of the executor does so (`run_close`).
 
-    Without batching, the returned future is always complete.
+    A second close does not close again; `second_close` defines when its future completes. Without batching, the
+    returned future is always complete.
     """
     out = EffectCollector()
     if s.status == "closed" or (s.status == "closing" and cfg.second_close == "returns"):

@@ -59,19 +59,21 @@ class Config(NamedTuple):
     second_close: Annotated[
         Literal["waits", "returns"], Rule(Origin.RECORDED, {"returns": "TxnLogBufferedWriter.close, master 2026-07"})
     ] = "waits"
-    #: the buffer of a closed writer. `empty`: it has no record. `stale`: it still refers to the recycled `FlushContext`
+    #: the buffer of a closed writer. `empty`: the buffer has no record. `stale`: the buffer keeps its records, because
+    #: the writer still refers to the recycled `FlushContext`
     closed_buffer: Annotated[
         Literal["empty", "stale"],
         Rule(Origin.RECORDED, {"stale": "TxnLogBufferedWriter.close, master 2026-07; apache/pulsar#17399"}),
     ] = "empty"
     #: the meaning of `max_bytes`. `trigger`: a batch is flushed when it reaches `max_bytes`, so its records have less
-    #: than twice `max_bytes`. `cap`: if a record would make the batch exceed `max_bytes`, the batch is flushed first
+    #: than twice `max_bytes`. `cap`: if a record would make the batch exceed `max_bytes`, the batch is flushed before
+    #: the record is added
     size_limit: Annotated[
         Literal["trigger", "cap"],
         Rule(Origin.INFERRED, {"cap": "an alternative, because PIP-160 says that a batch never exceeds the size"}),
     ] = "trigger"
-    #: the timer of the delay trigger. `tick`: it is free-running, with the period `max_delay_ms`. `first_record`: the
-    #: first record of a batch arms it
+    #: the timer of the delay trigger. `tick`: the timer is free-running, with the period `max_delay_ms`.
+    #: `first_record`: the first record of a batch arms the timer
     delay_from: Annotated[Literal["tick", "first_record"], Rule(Origin.READ, {"first_record": "PIP-160, Approach"})] = (
         "tick"
     )
@@ -99,7 +101,7 @@ Outcome = Literal["ok", "closed", "fenced", "write_failed", "serialization"]
 
 
 class Record(NamedTuple):
-    """A record that a call has taken (`asyncAddData`). As a `Task`, it is a record that is to be added."""
+    """A record that a call of `asyncAddData` has taken. As a `Task`, the record is not yet in the buffer."""
 
     number: int
     size: int
@@ -120,7 +122,7 @@ class Write(NamedTuple):
 
     number: int
     batched: bool
-    records: tuple[int, ...]
+    records: tuple[int, ...]  # their numbers
     size: int
 
 
@@ -140,9 +142,9 @@ class Flush(NamedTuple):
     """
 
     trigger: Trigger
-    records: int
+    records: int  # how many; unlike the `records` of a `Write`
     size: int
-    waited: int
+    waited: int  # age of the oldest record
 
 
 #: A task of the single-threaded executor: a record, a timer tick, or a close.
@@ -155,19 +157,19 @@ class State(NamedTuple):
 
     now: int
     status: Literal["open", "closing", "closed"]
-    tasks: tuple[Task, ...]
+    tasks: tuple[Task, ...]  # queued tasks of the executor, in order
     buffer: tuple[Buffered, ...]
     size: int  # bytes of the buffered records (`bytesSize`)
-    timer: int | None  # deadline of the armed timer
-    in_flight: tuple[Write, ...]
+    timer: int | None  # deadline of the armed timer; None: the timer is not armed
+    in_flight: tuple[Write, ...]  # in submission order
     pending_callbacks: tuple[int, ...]  # records whose callbacks have not completed
     closers: int  # number of pending close futures
     fenced: bool  # the ledger rejects further writes
     ledger: int  # ledger id of the next entry
-    next_entry: int
+    next_entry: int  # entry id of the next entry
     log: tuple[Entry, ...]
-    next_record: int
-    next_write: int
+    next_record: int  # number of the next record
+    next_write: int  # number of the next write
     flushes: tuple[Flush, ...]  # of the last step; no later step depends on them
 
 
@@ -206,6 +208,6 @@ class Effects(NamedTuple):
     writes: tuple[Write, ...] = ()
     callbacks: tuple[Callback, ...] = ()
     flushes: tuple[Flush, ...] = ()
-    #: number of close futures that this step completes. If a second close returns a completed future, it completes none
+    #: number of close futures that this step completes. A second close that returns a completed future completes none
     closed: int = 0
     thrown: bool = False  # the call threw an exception
