@@ -4,9 +4,9 @@ Implements the `reference` rules and all settings of `model/txn_rollout`. Entrie
 a store reads them with the reader of the broker's version (`impl/txn_writer/records.py`), so an old broker fails on a
 batch because its reader does.
 
-Enabled flags, old brokers and batching stores are counted, so the preconditions are comparisons, apart from the last
-step of a downgrade, which looks at the first ledger of every store. Opening is O(entries); the n-th entry is found in
-O(n); all else is O(1), or O(stores) where all stores change.
+Enabled flags, old brokers and batching stores are counted, so most preconditions compare a count. Only
+`downgrade_broker` looks at the first ledger of every store. Opening is O(entries); `end_transaction` finds the n-th
+entry in O(n); every other action is O(1), or O(stores) if it concerns all stores.
 """
 
 from __future__ import annotations
@@ -31,14 +31,20 @@ _UNREADABLE = Failed("unsupported", "an old broker cannot read a batch")
 
 @functools.lru_cache(maxsize=64)
 def _bytes_of(batch: int) -> bytes:
-    """Returns the bytes of an entry: plain for 0, otherwise a batch of that many records. O(records), cached."""
+    """Returns the bytes of an entry: a plain entry if `batch` is 0, else a batch of `batch` records.
+
+    O(records), cached.
+    """
     records = [TransactionRecord("NEW", number, 0, timeout_ms=60_000, start_time=0) for number in range(max(batch, 1))]
     return batched_entry(records) if batch else plain_entry(records[0])
 
 
 @functools.lru_cache(maxsize=128)
 def _read(new: bool, data: bytes) -> int | None:
-    """Returns the number of records that a broker of that version reads; None if it fails. O(records), cached."""
+    """Returns the number of records that a new or old broker reads in an entry; None if the broker cannot read it.
+
+    O(records), cached.
+    """
     try:
         if new:
             return len(read_entry(TransactionRecord, data).records)
@@ -49,7 +55,7 @@ def _read(new: bool, data: bytes) -> int | None:
 
 
 class _Entry:
-    """An entry that is not fully deleted."""
+    """An entry that is not fully deleted. `batch` and `open` are those of the model's `Entry`."""
 
     __slots__ = ("batch", "data", "open")
 
@@ -60,7 +66,7 @@ class _Entry:
 
 
 class _Store:
-    """A log: ledger ids and their undeleted entries, in two lists of equal length."""
+    """A store and its log: the ledgers' ids and the ledgers' undeleted entries, in two lists of equal length."""
 
     __slots__ = ("batching", "ids", "last_batched_ledger", "ledgers", "owner")
 
@@ -104,6 +110,7 @@ class TxnRollout:
     # ---- brokers ----
 
     def _stop(self, broker: int) -> int:
+        """Closes a broker's stores; returns their number. O(stores)."""
         count = 0
         for store in self._stores:
             if store.owner == broker:
@@ -185,7 +192,8 @@ class TxnRollout:
     def _open(self, store: _Store, broker: int) -> int | None:
         """Reads all undeleted entries and begins a ledger.
 
-        Returns the number of records, or None if an entry is unreadable.
+        Returns the number of undeleted records. If the broker cannot read an entry, returns None, and the store stays
+        closed.
         """
         new, flag = self._new[broker], self._flags[broker]
         reads = [_read(new, e.data) for entries in store.ledgers for e in entries]
@@ -214,7 +222,7 @@ class TxnRollout:
     def reopen_stores(self) -> int | Failed:
         counts = []
         for store in self._stores:
-            broker = store.owner or 0
+            broker = store.owner or 0  # None, a closed store: broker 0
             self._close(store)
             counts.append(self._open(store, broker))
         return _UNREADABLE if None in counts else sum([count or 0 for count in counts])
@@ -269,12 +277,12 @@ class TxnRollout:
         count = 0
         for store in self._stores:
             if store.owner is not None:
-                gone, last = 0, len(store.ledgers) - 1
-                while gone < last and not store.ledgers[gone]:
-                    gone += 1
-                del store.ledgers[:gone]
-                del store.ids[:gone]
-                count += gone
+                trimmed, last = 0, len(store.ledgers) - 1
+                while trimmed < last and not store.ledgers[trimmed]:
+                    trimmed += 1
+                del store.ledgers[:trimmed]
+                del store.ids[:trimmed]
+                count += trimmed
         return count
 
     # ---- for the engines ----

@@ -45,7 +45,7 @@ def is_mixed(store: Store) -> bool:
 
 
 def openings(before: State, event: Event) -> Iterator[tuple[int, int]]:
-    """Yields the stores that an event tries to open, each with its broker."""
+    """Yields the stores that an event tries to open, each with the broker; a closed store is reopened at broker 0."""
     if event.name == "open_store" and before.stores[event.arguments["store"]].owner is None:
         yield event.arguments["store"], event.arguments["broker"]
     if event.name == "reopen_stores":
@@ -157,7 +157,7 @@ def entries_follow_batching_mode(cfg: Config, before: State, event: Event, after
 
 
 @always(txn_rollout)
-def old_broker_has_no_flag(cfg: Config, s: State) -> bool:
+def only_new_brokers_have_flags_and_batching_stores(cfg: Config, s: State) -> bool:
     """The flag of an old broker is off, and only a store that is open at a new broker batches."""
     return not any(broker.flag and not broker.new for broker in s.brokers) and not any(
         store.batching and (store.owner is None or not s.brokers[store.owner].new) for store in s.stores
@@ -190,9 +190,9 @@ def stopped_broker_closes_its_stores(cfg: Config, before: State, event: Event, a
 def is_against_steps(cfg: Config, s: State, event: Event) -> bool:
     """Whether PIP-160's steps do not allow a call.
 
-    A flag is enabled only if all brokers are new. A broker is downgraded only if all flags are off and every recorded
-    ledger is trimmed. Last ledgers are recorded only if all flags are off and, with `after_stores_reopened`, no store
-    batches.
+    If operators follow the steps, a flag is enabled only if all brokers are new, and a broker is downgraded only if all
+    flags are off and the last ledger of every store is recorded and trimmed. Last ledgers are always recorded only if
+    all flags are off and, with `after_stores_reopened`, no store batches.
     """
     is_flag_on = any(broker.flag for broker in s.brokers)
     recorded = [store.last_batched_ledger for store in s.stores]
@@ -219,6 +219,7 @@ def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, a
     `end_transaction` needs an open transaction in its entry.
     """
     must_reject = is_against_steps(cfg, before, event)
+    # `is_against_steps` is false for every call of a store
     if "store" in event.arguments:
         store = before.stores[event.arguments["store"]]
         must_reject = (store.owner is None) != (event.name == "open_store")

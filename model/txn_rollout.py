@@ -257,6 +257,7 @@ def record_last_ledgers(cfg: Config, s: State) -> Step[State, int]:
         return refused(s, "illegal_state", "a flag is on")
     if cfg.last_ledgers_recorded == "after_stores_reopened" and any(store.batching for store in s.stores):
         return refused(s, "illegal_state", "a store writes batches until it is reopened")
+    # the ledgers of all stores are recorded, and discarded, together
     if s.stores[0].last_batched_ledger is not None:
         return s, 0
     stores = [store._replace(last_batched_ledger=store.ledgers[-1].id) for store in s.stores]
@@ -284,7 +285,8 @@ def opened(cfg: Config, s: State, store: int, broker: int) -> State | None:
 def recovered_entry(e: Entry, deletes_indexes: bool) -> Entry:
     """Returns an entry after its store is opened: every transaction with an undeleted record is open, or open again.
 
-    Without batch index deletion, no deletion of a single record is recovered: all records of a batch are undeleted.
+    Without batch index deletion, the opening recovers no deletion of a single record: all records of a batch are
+    undeleted.
     """
     if e.batch < 2:
         return e
@@ -330,7 +332,7 @@ def reopen_stores(cfg: Config, s: State) -> Step[State, int]:
         owner = each.owner
         if owner is not None:
             s, _ = close_store(cfg, s, store)
-        after = opened(cfg, s, store, owner or 0)
+        after = opened(cfg, s, store, owner or 0)  # None, a closed store: broker 0
         has_failed = has_failed or after is None
         s = s if after is None else after
         count += 0 if after is None else records_of(s.stores[store])
