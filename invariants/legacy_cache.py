@@ -14,7 +14,9 @@ from model.machine import Refused
 from model.positions import Position
 from model.range_cache import NOTHING
 
+#: Removals by position.
 RANGES = ("remove_range", "invalidate_ledger", "clear")
+#: Removals by position, and the passes of one cache.
 REMOVALS = (*RANGES, "time_pass", "size_pass")
 
 
@@ -50,9 +52,10 @@ def entries_are_ordered_by_position(cfg: Config, s: State) -> bool:
 
 @always(legacy_cache, on=("put", "put_mismatched"))
 def put_stores_entry_as_given(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A successful put adds the entry, with its position, bytes and time, at a position that was not cached.
+    """A successful put adds the entry, with its position, bytes and timestamp, at a position that was not cached.
 
-    A put that returns false or is rejected changes nothing.
+    The timestamp is the one given, or the current time (`put_mismatched`). A put that returns false or is rejected
+    changes nothing.
     """
     if event.outcome is not True:
         return after == before
@@ -65,9 +68,9 @@ def put_stores_entry_as_given(cfg: Config, before: State, event: Event, after: S
 
 @always(legacy_cache, on=("put", "put_mismatched"))
 def put_fails_only_for_duplicate_or_mismatch(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A put returns false if and only if its position is cached.
+    """A put is rejected if and only if its value has another position.
 
-    A put is rejected if and only if its value has another position.
+    Otherwise it returns false if and only if its position is cached.
     """
     if event.arguments.get("value_position", event.arguments["position"]) != event.arguments["position"]:
         return isinstance(event.outcome, Refused)
@@ -128,7 +131,7 @@ def removal_removes_exactly_its_range(cfg: Config, before: State, event: Event, 
 
 @always(legacy_cache, on=REMOVALS)
 def removal_reports_entries_and_bytes_that_left(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal returns number and bytes of the entries that it removes, and removes entries of its cache only."""
+    """A removal or pass returns number and bytes of the entries that it removes, all of them from its cache."""
     if isinstance(event.outcome, Refused):
         return True
     by_cache = removed(before, after)
@@ -161,9 +164,10 @@ def time_pass_removes_expired_head(cfg: Config, before: State, event: Event, aft
 
 @always(legacy_cache, on=("size_pass",))
 def size_pass_frees_requested_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A size pass frees at least the requested bytes, or all bytes; without its last removal it would free fewer.
+    """A size pass frees at least the requested bytes, or all bytes of its cache.
 
-    A size pass is rejected if the requested bytes are zero or less.
+    Without the removed entry at the highest position, the size pass would have freed fewer bytes than requested. A size
+    pass is rejected if the requested bytes are zero or less.
     """
     wanted, cache = event.arguments["bytes_to_free"], event.arguments["cache"]
     if wanted <= 0:
@@ -244,7 +248,7 @@ def time_pass_removed_entry_at_threshold(cfg: Config, before: State, event: Even
 
 @sometimes(legacy_cache, on=("evict_proportionally",))
 def policy_freed_less_than_requested(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The policy frees fewer bytes than requested, although the caches hold enough."""
+    """The policy frees fewer bytes than requested, although it does not empty the given caches."""
     if isinstance(event.outcome, Refused):
         return False
     held = sum(size(before.caches[c]) for c in set(event.arguments["caches"]))

@@ -1,4 +1,9 @@
-"""Guarantees of the caches of a broker of branch 4.0, before PIP-430."""
+"""Guarantees of the caches of a broker of branch 4.0, before PIP-430.
+
+The total is the bytes of all caches. The trigger is 98 % of the maximum. A cache is enabled if it is neither absent nor
+disabled; an insert creates an absent cache. An insert is rejected if it returns false. Any other action is rejected
+(`Refused`) if it cannot begin. An action fails (`Failed`) if the policy throws in it.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +54,7 @@ def insertions_equal_cached_plus_evicted(cfg: Config, s: State) -> bool:
 def at_most_one_eviction_in_progress(cfg: Config, s: State) -> bool:
     """At most one eviction task is queued; one is queued if and only if an eviction is in progress.
 
-    If eviction tasks run at once, none is queued.
+    With `eviction_task` "immediate", none is queued.
     """
     return len(s.tasks) == int(s.eviction_in_progress) or (cfg.eviction_task == "immediate" and not s.tasks)
 
@@ -87,8 +92,9 @@ def read_counts_each_entry_once_as_hit_or_miss(cfg: Config, before: State, event
 def read_returns_whole_range(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A successful read returns all entries of its range in order.
 
-    The entries come from the cache if every entry is cached, otherwise from one storage read. A read is rejected if and
-    only if storage does not have the range.
+    The entries come from the cache if every entry is cached, otherwise from one storage read; if this read fails, there
+    are none. A read is rejected if and only if storage does not have the range. It fails with the exception of the
+    policy only if `eviction_task` is "immediate".
     """
     asked = event.arguments
     cache: int = asked["cache"]
@@ -115,8 +121,9 @@ def read_returns_whole_range(cfg: Config, before: State, event: Event, after: St
 def read_stores_entries_only_on_request(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read caches the entries that it reads from storage if the caller requests it; otherwise it caches none.
 
-    At the maximum, and in a disabled cache, entries are not cached. A read fails with an illegal argument only if it
-    caches entries and an eviction runs in it.
+    In a disabled cache, or if the total can reach the maximum during the read, entries may stay out of the cache. The
+    same holds if evictions run in the read (`eviction_task` "immediate"). A read fails with an illegal argument only if
+    the caller requests that it caches entries, and an eviction runs in it.
     """
     if isinstance(event.outcome, Failed) and event.outcome.kind == "illegal_argument":
         return bool(
@@ -153,6 +160,7 @@ def eviction_task_removes_truncated_shares(cfg: Config, before: State, event: Ev
     sizes = [sum(e.bytes for e in entries_of(held)) for held in before.caches]
     largest = sorted(sizes, reverse=True)
     chosen = [n for k, n in enumerate(largest) if sum(largest[:k]) < sum(largest) // 2]
+    # the chosen caches; of caches of equal size, those with the smaller numbers
     order = sorted(range(len(sizes)), key=lambda c: -sizes[c])[: len(chosen)]
     for c, held in enumerate(before.caches):
         share = wanted * sizes[c] // sum(chosen) if c in order else 0
@@ -173,8 +181,7 @@ def insert_stores_entry_as_given(cfg: Config, before: State, event: Event, after
 
 @always(legacy_manager, on=("insert",), given=lambda cfg: cfg.eviction_task == "queued")
 def insert_adds_absent_entry_below_maximum(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert adds its entry if and only if the position is free, the total is below the maximum, and the cache is
-    enabled.
+    """An insert adds its entry if and only if the position is free, the total below the maximum, the cache enabled.
 
     It changes no other entry.
     """
@@ -191,7 +198,7 @@ def insert_adds_absent_entry_below_maximum(cfg: Config, before: State, event: Ev
 def invalidation_removes_exactly_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An invalidation removes exactly the entries of its range.
 
-    The range is the positions before its argument, its ledger, or its cache; `clear_all` removes all entries.
+    The range is the positions before the argument, one ledger, or one cache; `clear_all` removes all entries.
     """
     asked = event.arguments
 
@@ -225,6 +232,7 @@ def storage_failures_count_down(cfg: Config, before: State, event: Event, after:
     """A storage read fails if and only if `failing_reads` is above 0, and then lowers `failing_reads` by 1."""
     if event.name == "fail_next_storage_reads":
         return bool(after.failing_reads == event.arguments["number"])
+    # a read that is rejected, or in which the policy throws, is not checked
     if event.name not in READS or isinstance(event.outcome, Refused | Failed):
         return event.name in READS or after.failing_reads == before.failing_reads
     failed = bool(event.outcome.storage_reads) and before.failing_reads > 0
@@ -246,8 +254,9 @@ def clock_and_settings_change_only_by_their_actions(cfg: Config, before: State, 
 
 @always(legacy_manager, on=("insert",))
 def eviction_is_scheduled_only_above_trigger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert schedules an eviction if and only if the total before the insert is above the trigger, no eviction is
-    in progress, and the cache is enabled.
+    """An insert schedules an eviction if and only if the total before it is above the trigger and none is in progress.
+
+    An insert into a disabled cache schedules none.
     """
     is_above = total_bytes(before) > int(before.max_bytes * TRIGGER_SHARE)
     cache = before.caches[event.arguments["cache"]]
@@ -326,6 +335,7 @@ def action_changes_only_its_fields(cfg: Config, before: State, event: Event, aft
     if not may_evict and after.counters.evicted_entries != before.counters.evicted_entries:
         return False
     changed = {name for name, a, b in zip(State._fields, before, after, strict=True) if a is not b and a != b}
+    # counters[1:5]: entries and bytes of hits and misses
     return changed <= MAY_CHANGE[event.name] and (event.name in READS or before.counters[1:5] == after.counters[1:5])
 
 
@@ -374,7 +384,7 @@ def eviction_failed(cfg: Config, before: State, event: Event, after: State) -> b
 
 @sometimes(legacy_manager, on=("run_eviction_task",), given=lambda cfg: cfg.eviction_task == "queued")
 def task_ended_above_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task ends above the watermark, because shares are truncated."""
+    """A task ends above the watermark: shares are truncated, or the total was smaller at scheduling."""
     target = int(after.max_bytes * after.watermark)
     return isinstance(event.outcome, int) and total_bytes(after) > target
 

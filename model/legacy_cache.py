@@ -9,9 +9,12 @@ over several caches, or the passing of time.
     time_pass              removes the lowest positions of one cache, up to the first unexpired entry, which stays
     size_pass              removes the lowest positions of one cache, until enough bytes are freed
     evict_proportionally   the policy (`doEviction`): chooses the largest caches until they hold half of all bytes, and
-                           starts a size pass of each chosen cache; the bytes to free are shared in proportion to size
+                           shares the bytes to free between them in proportion to size. Each chosen cache with a share
+                           above zero makes a size pass that frees its share
 
-State: the entries of each cache, ordered by position. Not modelled: reference counts and buffers.
+An entry is expired if its timestamp is the threshold of the time pass or earlier.
+
+State: the clock, and the entries of each cache, ordered by position. Not modelled: reference counts and buffers.
 """
 
 from __future__ import annotations
@@ -74,7 +77,7 @@ class Hit(NamedTuple):
 
 
 class Eviction(NamedTuple):
-    """A request of the policy to one cache, and what the cache removed."""
+    """A request of the policy to one cache, and number and bytes of the entries that the cache removed."""
 
     cache: int
     bytes_to_free: int
@@ -150,7 +153,7 @@ def number_and_bytes(entries: tuple[Entry, ...]) -> Removed:
 
 
 def share_of(bytes_to_free: int, size: int, total: int, arithmetic: str) -> int:
-    """Returns bytes_to_free * size / total, truncated. With doubles, size / total is rounded and can lose a byte."""
+    """Returns bytes_to_free * size / total, truncated. With doubles, size / total is rounded: a byte can be lost."""
     return bytes_to_free * size // total if arithmetic == "integers" else int(bytes_to_free * (size / total))
 
 
@@ -161,6 +164,7 @@ def shares(sizes: list[tuple[int, int]], bytes_to_free: int, arithmetic: str) ->
     equal size keep their order. Shares are truncated; a cache with a share of zero is skipped.
     """
     all_bytes = sum(n for _, n in sizes)
+    # the two branches differ only for sizes above 2**53
     needed = all_bytes // 2 if arithmetic == "integers" else int(all_bytes * SHARE_CONSIDERED)
     chosen: list[tuple[int, int]] = []
     for cache, n in sorted(sizes, key=lambda each: -each[1]):
@@ -192,7 +196,10 @@ def put(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, t
 def put_mismatched(
     cfg: Config, s: State, cache: Cache, position: Position, value_position: Position, bytes: Bytes
 ) -> Step[State, bool]:
-    """`RangeCache.put` with a key and a value: IllegalArgumentException if the value's position is not the key."""
+    """`RangeCache.put` with a key and a value: IllegalArgumentException if the value's position is not the key.
+
+    Otherwise as `put`, with the current time as timestamp.
+    """
     if position != value_position:
         return refused(s, "illegal_argument", "the value's position is not the key")
     return put(cfg, s, cache, position, bytes, s.now_ns)
@@ -226,7 +233,7 @@ def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[Stat
 def remove_range(
     cfg: Config, s: State, cache: Cache, first: Position, last: Position, last_inclusive: bool
 ) -> Step[State, Removed]:
-    """`RangeCache.removeRange`: removes the entries of a cache from first to last; returns their number and bytes."""
+    """`RangeCache.removeRange`: removes the entries from first to last, the last one only if `last_inclusive`."""
     if first > last and cfg.inverted_range == "illegal_argument":
         return refused(s, "illegal_argument", "the first position is after the last")
     return remove_where(s, cache, lambda e: is_in_range(e.position, first, last, last_inclusive))
@@ -280,7 +287,7 @@ def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[S
 def evict_proportionally(
     cfg: Config, s: State, caches: tuple[Cache, ...], bytes_to_free: int
 ) -> Step[State, tuple[Eviction, ...]]:
-    """`EntryCacheDefaultEvictionPolicy.doEviction`: one round over several caches; returns its requests to caches."""
+    """`EntryCacheDefaultEvictionPolicy.doEviction`: one round over the given caches; returns requests and results."""
     if bytes_to_free <= 0 or not caches:
         return refused(s, "illegal_argument", "the policy needs bytes to free and at least one cache")
     if len(set(caches)) < len(caches):
@@ -306,7 +313,7 @@ def advance(cfg: Config, s: State, nanos: Nanos) -> Step[State, None]:
 
 @legacy_cache.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Sets the clock to zero, and makes timestamps relative to it."""
+    """Makes timestamps relative to the clock, and sets the clock to zero."""
     caches = tuple(tuple(e._replace(timestamp_ns=e.timestamp_ns - s.now_ns) for e in held) for held in s.caches)
     return s._replace(now_ns=0, caches=caches)
 

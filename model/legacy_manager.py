@@ -5,17 +5,18 @@ Models `RangeEntryCacheManagerImpl` and `RangeEntryCacheImpl` as they are in bra
 inside the insert that schedules it.
 
     insert    schedules an eviction task if the total size is above the trigger (98 % of the maximum) and
-              `evictionInProgress` is not set. Rejects the entry if the total size was at the maximum or above when the
-              call began, or if the position is cached; otherwise caches the entry
-    task      lets the eviction policy (`model/legacy_cache`) free the bytes by which the total size at scheduling
-              exceeds the watermark; clears `evictionInProgress`
+              `evictionInProgress` is not set. Rejects the entry (returns false) if the total size was at the maximum or
+              above when the call began, or if the position is cached; otherwise caches the entry. In a disabled cache,
+              only returns false
+    task      clears `evictionInProgress`, and lets the eviction policy (`model/legacy_cache`) free the bytes by which
+              the total size at scheduling exceeds the watermark; fails if there is nothing to free
     read      takes the range from the cache if every entry is cached. Otherwise reads the whole range from storage, and
               inserts the entries if the caller requests it (`store_in_cache`)
-    evict     a time pass or size pass of one cache, as in `model/legacy_cache`
+    passes    a time pass or size pass of one cache, as in `model/legacy_cache`
 
-State: the caches, the clock, the dynamic settings, `evictionInProgress`, the queued tasks, the number of the next
-storage reads that fail, and the counters of the metrics. A cache is absent (the next use creates it), disabled (it was
-created while the maximum was zero), or a tuple of entries.
+State: the caches, the clock, the dynamic settings, `evictionInProgress`, the queued tasks, how many storage reads there
+were, how many of the next storage reads fail, and the counters of the metrics. A cache is absent (the next use creates
+it), disabled (it was created while the maximum was zero), or a tuple of entries.
 
 Not modelled: copying on insert, reference counts, concurrent readers (`PendingReadsManager`), `InflightReadsLimiter`.
 """
@@ -98,8 +99,8 @@ class State(NamedTuple):
     watermark: float
     eviction_in_progress: bool
     tasks: tuple[int, ...]  # queued eviction tasks: the total size when each was scheduled
-    storage_reads: int  # number of storage reads
-    failing_reads: int  # number of the next storage reads that fail
+    storage_reads: int  # number of storage reads since the start
+    failing_reads: int  # how many of the next storage reads fail
     counters: Counters
 
 
@@ -114,7 +115,7 @@ class StorageRead(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Outcome of a read: its entries (position, bytes), and the storage reads that it issued."""
+    """Result of a read: whether it failed, its entries (position, bytes; none if it failed), and its storage reads."""
 
     outcome: Literal["ok", "failed"]
     entries: tuple[tuple[Position, int], ...]
@@ -163,7 +164,7 @@ def entries_of(held: CacheState) -> tuple[Entry, ...]:
 
 
 def total_bytes(s: State) -> int:
-    """Returns the bytes of all caches (`RangeEntryCacheManagerImpl.currentSize`)."""
+    """Returns the total size: the bytes of all caches (`RangeEntryCacheManagerImpl.currentSize`)."""
     return sum([size(entries_of(held)) for held in s.caches])
 
 
@@ -199,7 +200,7 @@ def insert(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes
     """`RangeEntryCacheImpl.insert`: inserts an entry into its cache; returns whether the entry was inserted.
 
     The total size is read first (`hasSpaceInCache`). If it is at least the maximum, the entry is rejected, even if an
-    eviction inside this call frees enough bytes.
+    eviction inside this call frees enough bytes. If the eviction inside this call fails, the insert fails.
     """
     s = get_entry_cache(s, cache)
     if s.caches[cache] == "disabled":
@@ -217,7 +218,7 @@ def insert(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes
 
 
 def start_eviction(cfg: Config, s: State, size_at_scheduling: int) -> tuple[State, int | Failed | None]:
-    """Sets `evictionInProgress` and schedules a task. If `eviction_task` is immediate, runs it: returns as `evict`."""
+    """Sets `evictionInProgress`. Queues a task and returns None, or runs the task and returns the result of `evict`."""
     s = s._replace(eviction_in_progress=True)
     if cfg.eviction_task == "queued":
         return s._replace(tasks=(*s.tasks, size_at_scheduling)), None
@@ -255,7 +256,10 @@ def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
 def read(
     cfg: Config, s: State, cache: Cache, ledger: int, first: int, last: int, store_in_cache: bool
 ) -> Step[State, Found]:
-    """`asyncReadEntry`: reads a range of one ledger from the cache if every entry is cached, otherwise from storage."""
+    """`asyncReadEntry`: reads a range of one ledger from the cache if every entry is cached, otherwise from storage.
+
+    With `store_in_cache`, inserts the entries that were read from storage.
+    """
     return fetch(cfg, s, cache, ledger, first, last, store_in_cache)
 
 
@@ -337,7 +341,7 @@ def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[
 
 
 def remove_between(s: State, cache: int, first: Position, end: Position) -> tuple[State, None]:
-    """Removes the entries of a cache from first to end, exclusive."""
+    """Removes the entries of a cache from `first` to `end`, exclusive, and counts them as evicted."""
     s = get_entry_cache(s, cache)
     entries = entries_of(s.caches[cache])
     kept = tuple(e for e in entries if not is_in_range(e.position, first, end, False))
@@ -395,7 +399,7 @@ def set_watermark(cfg: Config, s: State, value: Annotated[float, Between(0, 1)])
 
 @legacy_manager.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Sets the clock to zero, and makes timestamps relative to it."""
+    """Makes timestamps relative to the clock, and sets the clock to zero."""
 
     def shifted(held: CacheState) -> CacheState:
         return (
