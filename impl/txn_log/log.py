@@ -58,7 +58,7 @@ class OngoingTxn:
 
 
 class TxnLog:
-    """A transaction metadata store and its log. A method without underscore has the name of its action."""
+    """A transaction metadata store and its log. Each action is a method of the same name."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg

@@ -106,7 +106,7 @@ class Pool:
 
 
 class TxnWriter:
-    """A buffered writer and its ledger. A method without underscore has the name of its action."""
+    """A buffered writer and its ledger. Each action is a method of the same name."""
 
     def __init__(self, cfg: Config, metrics: Metrics | None = None) -> None:
         self.cfg = cfg

@@ -2,8 +2,8 @@
 
 Several properties compare the store with what the records of the log describe; `logged_after` restates the transition
 rules for this comparison. A status or participant is *confirmed* if its request succeeded or a replay of the store
-recovered it. A transaction id is confirmed if one of the transaction's requests succeeded. In the names of properties,
-`acknowledged` means confirmed. Deletions are acks of the log's cursor (`Acks`).
+recovered it. A transaction id is confirmed if the request of one of the transaction's records succeeded. In the names
+of properties, `acknowledged` means confirmed. Deletions are acks of the log's cursor (`Acks`).
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def every_request_completes_once(cfg: Config, before: State, event: Event, after
     Two kinds of requests may complete before earlier ones: an append that a ledger rejects at once because the ledger
     is fenced or in `WriteFailed`, and an `update_status` without a record. A crash discards all pending requests.
     """
-    if event.name == "crash" or is_error(event):  # a rejected call changes nothing: `request_is_appended_as_made`
+    if event.name == "crash" or is_error(event):  # a rejected or failed call completes no request
         return event.name != "crash" or not pending_records(after)
     pending = [(r.txn, r.op) for r in pending_records(before)]
     if event.name == "new_transaction":

@@ -1,4 +1,4 @@
-"""Wire format, metric names and admin statistics of PIP-160, as data.
+"""Wire format, metric names and admin commands of PIP-160, as data.
 
 A plain entry is one serialised record. A batched entry is `MAGIC` and `VERSION` (two bytes each, big-endian), then a
 protobuf (proto2) message whose only field, `BATCH_FIELD`, has all records of the batch. Source: PIP-160 (protocol
@@ -36,9 +36,9 @@ class Field(NamedTuple):
 
     number: int
     name: str
-    label: str
-    kind: str
-    default: str = ""
+    label: str  # optional, required or repeated
+    kind: str  # a scalar type, or the name of an enumeration or message
+    default: str = ""  # text of the default value; empty: none
 
 
 #: The number of the only field of a batched message.
@@ -89,7 +89,7 @@ Log = Literal["txn_tc", "pending_ack"]
 
 
 class Metric(NamedTuple):
-    """A metric: PIP-160's name and the shipped name, each without its prefix, and the buckets of a histogram.
+    """A metric: its name in PIP-160 and its shipped name, each without the prefix, and the buckets of a histogram.
 
     The Prometheus client library appends `_total` to a counter, and `_bucket`, `_count` and `_sum` to a histogram.
     """
@@ -98,7 +98,7 @@ class Metric(NamedTuple):
     shipped: str
     about: str
     trigger: Trigger | None = None  # the flush trigger that a counter counts
-    buckets: tuple[float, ...] = ()
+    buckets: tuple[float, ...] = ()  # empty for a counter
 
 
 #: PIP-160's prefix, the shipped prefix, and PIP-160's labels. The shipped labels are cluster and broker.
