@@ -49,9 +49,10 @@ def call_is_refused_iff_it_cannot_apply(cfg: Config, before: State, event: Event
 
     The arguments of an ack are invalid if an ack set is invalid, or if the list is empty or names an entry twice. The
     argument of a crash is invalid if fewer entries are in flight than survive. A request needs a handle that is neither
-    in error nor closed. A handle is opened only if it is not open and no entry is in flight. A flush needs a buffered
-    record. The end of an append needs an entry in flight. A read of a replay needs an entry that is not replayed. The
-    end of a replay needs that all entries are replayed.
+    in error nor closed. An ack without a transaction needs no handle. A handle is opened only if it is not open and no
+    entry is in flight; it is closed only if it is open. A flush needs a buffered record. The end of an append needs an
+    entry in flight. A read of a replay needs an initializing handle and an entry that is not replayed. The end of a
+    replay needs an initializing handle that has replayed all entries. The cursor can always be persisted.
     """
     name, s, acks = event.name, before, event.arguments.get("acks")
     if name in ("ack_individual", "ack_cumulative", "acknowledge"):
@@ -75,18 +76,20 @@ def call_is_refused_iff_it_cannot_apply(cfg: Config, before: State, event: Event
 
 @always(pending_acks, on=REQUESTS)
 def request_is_queued_as_made(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A queued request is the last pending request, with the next number, its acks and its low watermark. A request
-    that conflicts changes nothing.
+    """A queued request is the last of the requests that are not complete. It has the next number, and the transaction,
+    acks and low watermark of the call. A request that conflicts changes nothing.
 
-    A ready handle appends the record of the request. Any other handle queues the request until the replay ends; the
-    first request starts the replay. The record of a commit or abort has the type Cumulative if the last cumulative ack,
-    durable or not, is of the same transaction. With other rules for conflicts or ack types, the type is not checked.
+    A ready handle appends the record of the request: a commit or abort has the ack type Cumulative if the last
+    cumulative ack, durable or not, is of its transaction. If a rule for conflicts or ack types differs from the
+    reference, this type is not checked. A handle that is not ready queues the request until the replay ends, and does
+    not determine the type. In status none, the request starts the replay.
     """
     if is_error(event) or event.outcome.result != "queued":
         return not isinstance(event.outcome, Failed) or after == before
     arguments, op = event.arguments, event.name if event.name in ("commit", "abort") else "ack"
     given = arguments.get("acks") or ([] if op != "ack" else [(arguments["entry"], arguments["ack_set"])])
     acks = tuple([PositionAck(entry, ack_set or None) for entry, ack_set in given])
+    # where the request is: in the buffer, or in flight if writes are not batched, or in the accept queue
     queue = (after.buffer or after.in_flight[-1]) if before.status == "ready" else after.accept_queue
     cumulative = event.name == "ack_cumulative"
     if op != "ack" and before.status == "ready":
@@ -130,10 +133,11 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
         case "acknowledge":
             entry, ack_set = event.arguments["entry"], event.arguments["ack_set"]
             acked = 0 if ack_set and not cfg.batch_index_acks else all_messages(cfg, entry) & ~(ack_set or 0)
-            known = range(max(before.cursor.deleted.bit_length(), after.cursor.deleted.bit_length(), entry) + 1)
-            wanted = [acknowledged(cfg, before.cursor, n) | (acked if n == entry else 0) for n in known]
-            is_exact = [acknowledged(cfg, after.cursor, n) for n in known] == wanted
+            entries = range(max(before.cursor.deleted.bit_length(), after.cursor.deleted.bit_length(), entry) + 1)
+            wanted = [acknowledged(cfg, before.cursor, n) | (acked if n == entry else 0) for n in entries]
+            is_exact = [acknowledged(cfg, after.cursor, n) for n in entries] == wanted
             return is_exact and after == before._replace(cursor=after.cursor)
+    # the call is a crash
     survivors = [tuple([request.record for request in each]) for each in before.in_flight[: event.arguments["survive"]]]
     found = after.cursor, after.durable_cursor, after.log, after.status, after.next_request, after.read_position
     log = (*before.log, *survivors)
@@ -146,7 +150,9 @@ def results_follow_status(cfg: Config, before: State, event: Event, after: State
     """A request completes successfully only in a ready handle, when its log entry is appended, and before every failed
     request of this entry.
 
-    An entry is in flight until its append ends. The entry of a failed append is in the log if it is durable.
+    If conflicts are detected after the append, the order of the results is not checked. An entry is in flight until its
+    append ends. The entry of a failed append is in the log if it is durable. Only a successful append redelivers
+    messages.
     """
     if is_error(event):
         return True
@@ -168,6 +174,8 @@ def results_follow_status(cfg: Config, before: State, event: Event, after: State
         return False
     if event.name == "write_fails" or before.status != "ready":
         return set(found) <= {"failed"}
+    # the handle was ready: in the reference, a request fails only if a commit stops the handle, and requests before
+    # this commit are done
     if cfg.conflict_check == "after_append" or after.status != "ready":
         return found == sorted(found, key=("done", "conflict", "failed").index) or cfg.conflict_check != "before_append"
     return "failed" not in found
@@ -177,11 +185,14 @@ def results_follow_status(cfg: Config, before: State, event: Event, after: State
 def successful_read_resets_failed_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A successful read and the end of a replay reset the number of failed reads. After a read, the replay continues
     at the next entry.
+
+    If replays do not rewind, only the number of failed reads is checked.
     """
     if is_error(event) or not cfg.replay_rewinds:
         return is_error(event) or after.failed_reads == 0
     if event.name == "end_replay":
         return (after.failed_reads, after.replayed) == (0, 0)
+    # the outcome is the number of entries that are mark-deleted at the front of the log
     following = before.read_position + 1 - event.outcome, before.replayed + 1 - event.outcome
     return after.failed_reads == 0 and (after.read_position, after.replayed) == following
 
@@ -194,7 +205,7 @@ def cursor_gains_only_committed_acks(cfg: Config, before: State, event: Event, a
     """
     if after.cursor == before.cursor or is_error(event):
         return True
-    first, committed = before.cursor.first_unacked, [NOTHING_PENDING]
+    first, committed = before.cursor.first_unacked, [NOTHING_PENDING]  # one element at least, for `reduce`
     if event.name == "read_entry":
         pending = dict(in_memory(before))
         ended = [(record.op, apply_record(pending, record)) for record in before.log[before.read_position]]
@@ -203,6 +214,7 @@ def cursor_gains_only_committed_acks(cfg: Config, before: State, event: Event, a
         applied = applied_records(cfg, before, event, after)
         committed += [pending_of(each) for each in applied if each.request.record.op == "commit"]
     messages = [each.messages(cfg, first) for each in committed]
+    # the entries after the acknowledged ones; `mask`, below, is of the committed messages of entry `n`
     ends = after.cursor.first_unacked, after.cursor.deleted.bit_length(), *[p.entry + 1 for p in after.cursor.partial]
     return not any(
         acknowledged(cfg, after.cursor, n) & ~acknowledged(cfg, before.cursor, n) & ~mask

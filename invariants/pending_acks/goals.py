@@ -39,7 +39,7 @@ def in_flight_entry_survives_crash(cfg: Config, before: State, event: Event, aft
 
 @sometimes(pending_acks, on=("read_entry",))
 def replay_drops_acked_positions_of_a_list(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replayed ack is of several entries, and the persisted cursor has deleted some but not all of them."""
+    """A replayed ack is of several entries, and the persisted cursor has deleted some but not all of these entries."""
     if is_error(event):
         return False
     lists = [each.acks for each in before.log[before.read_position] if each.op == "ack" and len(each.acks) > 1]
@@ -128,11 +128,12 @@ def cumulative_ack_inside_batch_is_committed(cfg: Config, before: State, event: 
 def entry_acked_by_batch_indexes_is_committed(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A commit applies several acks that together are for all batch indexes of an entry."""
     commits = committed_txns(before, event)
+    # an ack set 0 results only from the AND of several ack sets
     has_entry = any(ack.ack_set == 0 for each in before.individual_acks if each.txn in commits for ack in each.acks)
     return has_entry and after.status == "ready" and after.cursor is not before.cursor
 
 
 @sometimes(pending_acks, on=("written",))
 def entry_is_appended_after_failed_one(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An append succeeds while the handle is in error. The requests fail although the records are durable."""
+    """An append succeeds while the status is error. The requests fail although the records are durable."""
     return before.status == "error" and not is_error(event)

@@ -1,7 +1,7 @@
 """Guarantees of a pending-ack handle (PIP-153, PIP-160), stated message by message instead of ack by ack.
 
-The first two properties compute acks from the records of the log: they compare the pending acks with the handle's
-memory, and the committed acks with the subscription's cursor.
+The first two properties compute the pending and the committed acks from the records of the log. They compare the
+pending acks with the handle's memory, and the committed acks with the subscription's cursor.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from model.pending_acks.state import Config, LogEntry, LogRecord, PositionAck, R
 def pending_acks_equal_replay_of_log(cfg: Config, s: State) -> bool:
     """The pending acks of a ready handle are those that result from the records of the log, also after a replay.
 
-    Acknowledged messages are not compared.
+    Acknowledged messages are not compared. If the cursor stores no ack sets, batch-index acks are not compared.
     """
     if s.status != "ready" or (not s.log and not s.individual_acks and s.cumulative_ack is None):
         return True
@@ -97,8 +97,8 @@ def pending_acks_are_ordered_by_entry(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def handle_that_is_not_open_has_no_memory(cfg: Config, s: State) -> bool:
-    """A handle that is neither initializing nor ready has no pending acks, no index keys, no low watermark, and no
-    buffered or queued requests.
+    """A handle that is neither initializing nor ready has no pending acks, the index of an empty log, no low watermark,
+    and no buffered or queued requests.
 
     Only a ready handle has buffered requests. Only an initializing handle has queued requests, replayed entries, failed
     reads and, if replays rewind, a read position other than 0.
@@ -116,12 +116,15 @@ def handle_that_is_not_open_has_no_memory(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def every_request_completes_exactly_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every request completes exactly once, unless the broker crashes first."""
+    """Every request completes exactly once, unless the broker crashes first.
+
+    A request whose future fails also completes.
+    """
     if event.name == "crash":
         return is_error(event) or not open_numbers(after)
     is_same = before.in_flight is after.in_flight and before.accept_queue is after.accept_queue
     if before.next_request == after.next_request and is_same and before.buffer is after.buffer:
-        return not results(event)
+        return not results(event)  # the same requests are open as before
     new = [before.next_request] if after.next_request > before.next_request else []
     return sorted([*results(event), *open_numbers(after)]) == sorted([*open_numbers(before), *new])
 
@@ -130,7 +133,7 @@ def every_request_completes_exactly_once(cfg: Config, before: State, event: Even
 def requests_are_logged_in_order(cfg: Config, s: State) -> bool:
     """Requests stay in the order of their arrival (#13481).
 
-    Those in flight arrived before the buffered requests, and these before the queued requests.
+    Requests in flight arrived before buffered requests, and buffered requests before queued requests.
     """
     return all(one < other for one, other in pairwise(open_numbers(s)))
 
@@ -164,8 +167,8 @@ def conflicts(cfg: Config, s: State, event: Event) -> bool:
     if event.name == "ack_cumulative":
         return cumulative_conflicts(cfg, s, event, cumulative, individual)
     for entry, ack_set in event.arguments["acks"]:
-        messages, known = all_messages(cfg, entry) & ~(ack_set or 0), acknowledged(cfg, s.cursor, entry)
-        if known == all_messages(cfg, entry) or (ack_set and messages & known):
+        messages, already_acked = all_messages(cfg, entry) & ~(ack_set or 0), acknowledged(cfg, s.cursor, entry)
+        if already_acked == all_messages(cfg, entry) or (ack_set and messages & already_acked):
             return True
         if any(other.entry == entry and messages & acked_by(cfg, other) for _, other in individual):
             return True
@@ -183,12 +186,15 @@ def cumulative_conflicts(
 ) -> bool:
     """Returns whether a cumulative ack conflicts with the mark-delete position, or with a pending cumulative or
     individual ack.
+
+    `cumulative` and `individual` are the pending acks of all transactions, each with its transaction; the latest
+    cumulative ack is the last one.
     """
     txn, entry = event.arguments["txn"], event.arguments["entry"]
     ack = PositionAck(entry, event.arguments["ack_set"])
     if entry < s.cursor.first_unacked or any(owner != txn for owner, _ in cumulative):
         return True
-    # all of them are of this transaction; the new ack must cover a message that the latest one does not
+    # all cumulative acks are of this transaction; the new ack must cover a message that the latest one does not
     for _, own in cumulative[-1:]:
         if all(not covered(cfg, ack, n) & ~covered(cfg, own, n) for n in (own.entry, entry)):
             return True
@@ -197,7 +203,7 @@ def cumulative_conflicts(
 
 @always(pending_acks)
 def rejected_ack_is_not_logged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The log has no record of a request that is rejected with a conflict. A replay could apply such a record."""
+    """The log has no record of a request that is rejected with a conflict: a replay could apply such a record."""
     is_append = event.name in APPENDS and before.in_flight
     numbers = [request.number for request in before.in_flight[0]] if is_append else []
     return not any(result == "conflict" and number in numbers for number, result in results(event).items())
@@ -214,8 +220,8 @@ def message_of_completed_ack_is_not_pending_elsewhere(cfg: Config, before: State
         acks = record.acks if record.op == "ack" and not record.cumulative else ()
         for ack in acks:
             for txn, other in applied.pending.items():
-                same = other.individual.get(ack.entry)
-                if txn != record.txn and same is not None and acked_by(cfg, ack) & acked_by(cfg, same):
+                old = other.individual.get(ack.entry)
+                if txn != record.txn and old is not None and acked_by(cfg, ack) & acked_by(cfg, old):
                     return False
     return True
 
@@ -242,10 +248,11 @@ def commit_covers_both_ack_types(cfg: Config, before: State, event: Event, after
 def commits_are_complete(
     cfg: Config, before: State, event: Event, after: State, *, with_cumulative: bool = False
 ) -> bool:
-    """Returns whether the messages of each completed commit are acknowledged and no longer pending.
+    """Returns whether the messages of each completed commit are acknowledged, and its transaction has no pending acks.
 
     If the log entry has an ack of the transaction after the commit, the transaction may have pending acks.
-    `with_cumulative`: only commits with ack type Cumulative, of transactions that have a cumulative ack pending.
+    `with_cumulative`: only commits with ack type Cumulative, of transactions that have a cumulative ack pending, are
+    checked.
     """
     ended: set[int] = set()
     for applied in applied_records(cfg, before, event, after):
@@ -263,13 +270,14 @@ def commits_are_complete(
 def commit_of_every_batch_index_deletes_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A commit of acks that together are for every batch index of an entry deletes the entry.
 
-    Not checked while a cumulative ack is pending or is appended.
+    Log entries with a record of ack type Cumulative are not checked, nor is any log entry while a cumulative ack is
+    pending.
     """
     appended = appended_requests(before, event)
     if before.cumulative_ack is not None or any(request.record.cumulative for request in appended):
         return True
     for applied in applied_records(cfg, before, event, after):
-        whole = [ack.entry for ack in pending_of(applied).individual.values() if not ack.ack_set]
+        whole = [ack.entry for ack in pending_of(applied).individual.values() if not ack.ack_set]  # None or 0
         is_commit = applied.request.record.op == "commit"
         if is_commit and any(acknowledged(cfg, after.cursor, n) != all_messages(cfg, n) for n in whole):
             return False
@@ -304,6 +312,7 @@ def acknowledgement_is_permanent(cfg: Config, before: State, event: Event, after
     for old, new in ((before.cursor, after.cursor), (before.durable_cursor, after.durable_cursor)):
         if old is new or (event.name == "crash" and old is before.cursor):
             continue
+        # the entries after the mark-delete position that may have acknowledged messages
         entries = range(
             old.first_unacked, max(old.deleted.bit_length(), *[p.entry + 1 for p in old.partial], old.first_unacked)
         )
@@ -332,7 +341,7 @@ def aborted_cumulative_ack_is_not_redelivered(cfg: Config, before: State, event:
     """Also if the transaction has a cumulative ack, an abort redelivers exactly the messages that the transaction acked
     individually and that are neither acknowledged nor pending in another transaction.
 
-    Consumers themselves request the cumulatively acked messages, which then arrive in order (#14371).
+    The cumulatively acked messages are redelivered when a consumer asks for redelivery, and then in order (#14371).
     """
     ended = acks_of_abort_with_wrong_redelivery(cfg, before, event, after)
     return ended is None or ended.cumulative is None
@@ -341,7 +350,8 @@ def aborted_cumulative_ack_is_not_redelivered(cfg: Config, before: State, event:
 def acks_of_abort_with_wrong_redelivery(cfg: Config, before: State, event: Event, after: State) -> Pending | None:
     """Returns the acks ended by the first abort that redelivers the wrong messages; None if all redeliveries are right.
 
-    Redeliveries that no abort accounts for are those of the last abort.
+    The redeliveries of a step are in the order of the aborts of its log entry. If redeliveries are left over, the last
+    abort is taken to be wrong.
     """
     if all(request.record.op != "abort" for request in appended_requests(before, event)):
         return None
@@ -359,7 +369,11 @@ def acks_of_abort_with_wrong_redelivery(cfg: Config, before: State, event: Event
 
 @always(pending_acks, on=APPENDS)
 def pending_or_acknowledged_message_is_not_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A redelivered message is neither acknowledged nor pending in another transaction."""
+    """A redelivered message is neither acknowledged nor pending in another transaction.
+
+    Only what is acknowledged or pending before the log entry is applied is compared. Transactions with a commit or
+    abort in the log entry are not checked, nor is a handle that is no longer ready.
+    """
     if is_error(event) or not event.outcome.redelivered or after.status != "ready":
         return True
     ended = {request.record.txn for request in before.in_flight[0] if request.record.op != "ack"}
@@ -369,15 +383,16 @@ def pending_or_acknowledged_message_is_not_redelivered(cfg: Config, before: Stat
     return not any(
         messages & (acknowledged(cfg, before.cursor, entry) | other.get(entry, 0))
         for entry, messages in event.outcome.redelivered
-        for other in (*others, {})
+        for other in (*others, {})  # {}: acknowledged messages are compared even if nothing else is pending
     )
 
 
 @always(pending_acks, on=APPENDS)
 def transactions_up_to_low_watermark_are_aborted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a commit or abort, the abort of each pending transaction up to the low watermark is buffered or in flight.
+    """After a commit or abort, the abort of each transaction with pending acks up to the low watermark is buffered or
+    in flight.
 
-    Transactions whose first ack is applied later in the same log entry are not checked.
+    Transactions whose first ack is after the commit or abort in the same log entry are not checked.
     """
     if after.status != "ready" or all(r.record.op == "ack" for r in appended_requests(before, event)):
         return True
@@ -390,7 +405,7 @@ def transactions_up_to_low_watermark_are_aborted(cfg: Config, before: State, eve
         elif request.record.txn not in pending:
             new.add(request.record.txn)
     aborting = {request.record.txn for request in open_requests(after) if request.record.op == "abort"}
-    highest = max(after.low_watermark, *watermarks) if watermarks else -1
+    highest = max(after.low_watermark, *watermarks) if watermarks else -1  # -1: no commit or abort was applied
     return all(txn > highest or txn in aborting for txn in in_memory(after).keys() - new)
 
 
@@ -407,8 +422,8 @@ def log_with_in_flight(s: State) -> tuple[LogEntry, ...]:
 
 @always(pending_acks)
 def deleted_records_are_durably_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack record is deleted only if it was aborted, or if its entries are at or before the subscription's persisted
-    mark-delete position.
+    """An ack record is deleted only if its transaction was aborted, or if the entries that it acks are at or before the
+    subscription's persisted mark-delete position.
     """
     is_append = event.name in APPENDS and not is_error(event)
     old = log_with_in_flight(before)[: len(before.log) + 1] if is_append else before.log
@@ -437,15 +452,16 @@ def log_is_trimmed_by_whole_entries_from_front(cfg: Config, before: State, event
         return True
     whole = log_with_in_flight(before)
     new = len(before.in_flight) if event.name == "crash" else event.name in (*APPENDS, "write_fails")
-    lengths = range(max(len(before.log), len(after.log)), len(before.log) + new + 1)  # of the log before it is trimmed
+    # possible lengths of the log after its growth and before it is trimmed; `new` is the maximum of new entries
+    lengths = range(max(len(before.log), len(after.log)), len(before.log) + new + 1)
     return any(whole[length - len(after.log) : length] == after.log for length in lengths)
 
 
 @always(pending_acks)
 def log_index_is_ascending_in_both_columns(cfg: Config, s: State) -> bool:
-    """The keys of the index ascend in their positions of the topic and of the log.
+    """The keys of the index ascend in both columns, `ack_position` and `log_position`.
 
-    The positions of the log are inside the log.
+    Every `log_position` is that of an entry of the log.
     """
     keys = s.log_index.keys
     ascending = all(a.ack_position < b.ack_position and a.log_position < b.log_position for a, b in pairwise(keys))
@@ -455,7 +471,7 @@ def log_index_is_ascending_in_both_columns(cfg: Config, s: State) -> bool:
 @always(pending_acks)
 def log_index_is_sparse(cfg: Config, s: State) -> bool:
     """After the n-th key of the index (n = 1, 2, ...) and up to the next key, the log has at least
-    `min(min_lag * n ** lag_exponent, max_lag)` records (PIP-153).
+    `min(min_lag * n ** lag_exponent, max_lag)` records (PIP-153). If `max_lag` is None, there is no maximum.
     """
     keys = s.log_index.keys
     for count, (one, other) in enumerate(pairwise(keys), 1):
@@ -468,7 +484,7 @@ def log_index_is_sparse(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def log_index_key_covers_all_earlier_entries(cfg: Config, s: State) -> bool:
-    """No record up to a key's log position acks an entry after the key's position of the topic."""
+    """No record up to and including a key's `log_position` acks an entry after the key's `ack_position`."""
     acked = [max([ack.entry for record in entry for ack in record.acks], default=-1) for entry in s.log]
     return all(max(acked[: key.log_position + 1]) <= key.ack_position for key in s.log_index.keys)
 
@@ -480,7 +496,10 @@ def trims_by_index(cfg: Config) -> bool:
 
 @always(pending_acks, given=trims_by_index)
 def current_lag_counts_records_after_last_key(cfg: Config, s: State) -> bool:
-    """`current_lag` is the number of records after the last key that were applied or replayed."""
+    """`current_lag` is the number of records after the last key that were applied or replayed.
+
+    If the index has no key, `current_lag` is the number of records in the log that were applied or replayed.
+    """
     if s.status not in ("ready", "initializing"):
         return True
     keys = s.log_index.keys
@@ -491,8 +510,8 @@ def current_lag_counts_records_after_last_key(cfg: Config, s: State) -> bool:
 
 @always(pending_acks, given=trims_by_index)
 def max_index_lag_follows_number_of_keys(cfg: Config, s: State) -> bool:
-    """`max_index_lag`, the number of records after which the next key is added, is
-    `min(min_lag * keys ** lag_exponent, max_lag)`; `min_lag` before the first key.
+    """`max_index_lag`, the number of records that must follow the last key before a key is added, is
+    `min(min_lag * keys ** lag_exponent, max_lag)`; `min_lag` while the index has no key.
     """
     keys = len(s.log_index.keys)
     if keys == 0:
@@ -551,7 +570,8 @@ def stopped_replay_fails(cfg: Config, before: State, event: Event, after: State)
 def failed_reads_are_bounded(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A replay fails at a read that is not retried, or at the configured number of failed reads in a row.
 
-    Any other failed read is counted, and changes nothing else.
+    Any other failed read is counted, and changes nothing else. `stopped_replay_fails` checks a handle that becomes
+    ready.
     """
     if is_error(event) or after.status == "ready":
         return True
@@ -573,7 +593,7 @@ def replayed_commit_or_abort_applies_to_its_transaction_only(
 ) -> bool:
     """A replayed commit or abort does not change the pending acks of other transactions.
 
-    Transactions that have a record in the same log entry are not checked.
+    Transactions that themselves have a record in the log entry are not checked.
     """
     if is_error(event):
         return True
@@ -587,7 +607,8 @@ def replay_drops_only_acknowledged_positions(cfg: Config, before: State, event: 
     """A replay drops a position of an individual ack if and only if the persisted cursor has acknowledged all messages
     that the ack acks at this position.
 
-    Only log entries of one record are checked, and only if no other ack of its positions is pending.
+    Only log entries of one record are checked, and only if no individual ack of one of its entries and no cumulative
+    ack at or after one of its entries is pending.
     """
     records = () if is_error(event) else before.log[before.read_position]
     if len(records) != 1 or records[0].op != "ack" or records[0].cumulative:
@@ -605,7 +626,7 @@ def replay_drops_only_acknowledged_positions(cfg: Config, before: State, event: 
 
 @always(pending_acks, on=("read_entry",))
 def replayed_cumulative_ack_keeps_its_ack_set(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replayed cumulative ack has the position and the ack set of its record."""
+    """A cumulative ack that a replay makes pending has the position and the ack set of a record of its transaction."""
     if is_error(event) or after.cumulative_ack is None or after.cumulative_ack == before.cumulative_ack:
         return True
     txn, ack = after.cumulative_ack

@@ -1,7 +1,8 @@
 """The messages that are pending according to the log, and according to the handle's memory.
 
-The functions do not call the model's rules. If the cursor stores no ack sets, the commit of a batch-index ack
-acknowledges no message. The records of a log entry are applied in order, each to the result of the previous records.
+The functions use the types of the model, but none of its functions. If the cursor stores no ack sets, the commit of a
+batch-index ack acknowledges no message. The records of a log entry are applied in order, each to the result of the
+previous records.
 """
 
 from __future__ import annotations
@@ -70,7 +71,11 @@ class Pending(NamedTuple):
     cumulative: PositionAck | None
 
     def messages(self, cfg: Config, first: int) -> Messages:
-        """Returns the messages that a commit of these acks acknowledges, from entry `first` on."""
+        """Returns the messages that a commit of these acks acknowledges.
+
+        `first` is the first entry after the mark-delete position. Of the cumulative ack, the messages of earlier
+        entries are left out.
+        """
         by_individual = {n: acknowledged_by_commit_of(cfg, ack) for n, ack in self.individual.items()}
         if self.cumulative is None:
             return by_individual
@@ -89,7 +94,7 @@ def with_ack(pending: Pending, ack: LogRecord) -> Pending:
         return pending._replace(cumulative=ack.acks[0])
     individual = dict(pending.individual)
     for entry, ack_set in ack.acks:
-        old = individual[entry].ack_set if entry in individual else -1  # -1: no message is acked
+        old = individual[entry].ack_set if entry in individual else -1  # -1: all bits are set, no message is acked
         individual[entry] = PositionAck(entry, None if ack_set is None or old is None else ack_set & old)
     return pending._replace(individual=individual)
 
@@ -132,12 +137,12 @@ def in_memory(s: State) -> dict[int, Pending]:
 
 
 def open_requests(s: State) -> list[Request]:
-    """Returns the pending requests in the order in which their records are logged."""
+    """Returns the requests that are not complete, in the order in which their records are logged."""
     return [*[request for entry in s.in_flight for request in entry], *s.buffer, *s.accept_queue]
 
 
 def open_numbers(s: State) -> list[int]:
-    """Returns the numbers of the pending requests; requests without a caller have no number."""
+    """Returns the numbers of the requests that are not complete, without internal aborts (`INTERNAL`, 0)."""
     return [request.number for request in open_requests(s) if request.number]
 
 
@@ -165,21 +170,21 @@ def appended_requests(before: State, event: Event) -> tuple[Request, ...]:
 
 
 class Applied(NamedTuple):
-    """A record that was applied, and what was pending and acknowledged before."""
+    """A record that was applied, and what was pending and committed before it was applied."""
 
     request: Request
     pending: dict[int, Pending]  # the pending acks before the record, by transaction
-    acknowledged: Messages  # the messages that earlier records of the same log entry have committed
+    committed: Messages  # the messages that earlier records of the same log entry have committed
 
 
 def applied_records(cfg: Config, before: State, event: Event, after: State) -> Iterator[Applied]:
-    """Yields the applied records of the appended entry: those of requests that have the result "done" or no caller.
+    """Yields the applied records of the appended entry: of internal aborts and of requests with the result `done`.
 
-    The records after a failure that closes the handle are not applied.
+    If a commit fails and the handle is not ready afterwards, the records from this commit on are not applied.
     """
     replies, pending, committed = results(event), in_memory(before), Messages()
     for request in appended_requests(before, event):
-        result = replies.get(request.number) if request.number else "done"
+        result = replies.get(request.number) if request.number else "done"  # an internal abort has no reply
         if result == "failed" and after.status != "ready":
             return
         if result != "done":
@@ -202,12 +207,12 @@ def messages_to_redeliver(cfg: Config, before: State, abort: Applied) -> Message
     They are neither acknowledged nor pending in another transaction.
     """
     first = before.cursor.first_unacked
-    any_ack_set = cfg._replace(batch_index_acks=True)  # the handle knows ack sets that the cursor does not store
+    with_ack_sets = cfg._replace(batch_index_acks=True)  # the handle knows ack sets that the cursor does not store
     others = [
-        each.messages(any_ack_set, first) for txn, each in abort.pending.items() if txn != abort.request.record.txn
+        each.messages(with_ack_sets, first) for txn, each in abort.pending.items() if txn != abort.request.record.txn
     ]
     individual = pending_of(abort)._replace(cumulative=None)
-    left = unacknowledged(cfg, before.cursor, individual.messages(any_ack_set, first))
-    for messages in (abort.acknowledged, *others):
+    left = unacknowledged(cfg, before.cursor, individual.messages(with_ack_sets, first))
+    for messages in (abort.committed, *others):
         left = {n: mask & ~messages.get(n, 0) for n, mask in left.items()}
     return {n: mask for n, mask in left.items() if mask}
