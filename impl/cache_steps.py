@@ -2,12 +2,12 @@
 
 Implements the `reference` rules and all settings of `model/cache_steps`, on the broker's structures:
 
-    wrapper     object with a lock, which refers to the thread that holds it
+    wrapper     object with a lock; `holder` is the thread that holds the lock, or None
     map         key -> wrapper; only keys with a wrapper
     queue       double-ended queue of wrappers
-    threads     objects with a program counter and local variables
+    threads     objects with a program counter (`at`) and local variables
 
-Every step is O(1), except `find_next`.
+Every step is O(1), except `find_next`. `model/cache_steps/state` explains keys, program counters and local variables.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Thread:
         self.wrapper = wrapper
 
     def unlock(self) -> None:
-        """Releases the lock of its wrapper. O(1)."""
+        """Releases the lock of its wrapper, and forgets the wrapper. O(1)."""
         if self.wrapper is not None:
             self.wrapper.holder = None
             self.wrapper = None
@@ -101,7 +101,7 @@ class Evicting(Thread):
         """Becomes idle. O(1)."""
         super().rest()
         self.periodic = False
-        self.goal: int | None = 0
+        self.goal: int | None = 0  # bytes to free in a size pass; None in a time pass
         self.freed = 0
 
 
@@ -178,6 +178,7 @@ class CacheThreads:
         return size
 
     def _grow(self, key: int, more: int) -> int:
+        """Adds bytes (negative: subtracts) to the size of the cache of a key; returns the new size. O(1)."""
         cache = key // self.cfg.positions
         self._sizes[cache] += more
         return self._sizes[cache]
@@ -261,7 +262,7 @@ class CacheThreads:
         return None
 
     def mark_removed(self, remover: int) -> int | Refused:
-        """Clears the wrapper and counts its bytes; returns the bytes removed so far. O(1)."""
+        """Clears the wrapper and counts its bytes if it still has the key; returns the bytes removed so far. O(1)."""
         me = self._removals[remover]
         w = me.wrapper
         if me.at != "mark_removed" or w is None or me.key is None:
@@ -315,7 +316,7 @@ class CacheThreads:
         return None
 
     def measure(self) -> int | Refused:
-        """Begins a size pass if the total is above the trigger; returns the bytes to free. O(1)."""
+        """Begins a size pass if the total is above trigger and target; returns the bytes to free. O(1)."""
         me = self._eviction
         if me.at != "measure":
             return ELSEWHERE
@@ -385,7 +386,7 @@ class CacheThreads:
         me = self._eviction
         if me.at != "requeue":
             return ELSEWHERE
-        self._queue.rotate(-1)
+        self._queue.rotate(-1)  # the head becomes the tail
         me.at = "peek"
         me.wrapper = None
         return None
@@ -416,7 +417,7 @@ class CacheThreads:
         more = self._bytes(me.key)
         self._grow(me.key, -more)
         me.freed += more
-        me.wrapper.holder = None
+        me.wrapper.holder = None  # releases the lock, and keeps the wrapper
         me.key = None
         me.at = "pop"
         return me.freed
@@ -514,7 +515,7 @@ class CacheThreads:
         return [*self._inserts, *self._removals, self._eviction, *self._lookups]
 
     def _holds(self, thread: Thread) -> bool:
-        """Whether a thread is at a step at which it holds the lock of its wrapper. O(1)."""
+        """Whether a thread holds the lock of its wrapper, by its program counter. O(1)."""
         return thread.at in thread.holding
 
     def check(self) -> list[str]:
@@ -527,7 +528,7 @@ class CacheThreads:
         return wrong + self._unaccounted()
 
     def _unaccounted(self) -> list[str]:
-        """Returns the violated invariants of slots, positions and sizes, one line each."""
+        """Returns the violated invariants of slots, positions and, if every thread is idle, sizes; one line each."""
         wrong = []
         queued = set(self._queue)
         if len(queued) != len(self._queue):
@@ -580,8 +581,8 @@ class CacheThreads:
             removing.last, removing.removed, removing.size_at_start = r.last, r.removed, r.size_at_start
         e = state.eviction
         self._eviction.periodic, self._eviction.goal, self._eviction.freed = e.periodic, e.goal, e.freed
-        stands: list[Any] = [*state.inserts, *state.removals, e, *state.lookups]
-        for thread, t in zip(self._threads(), stands, strict=True):
+        states: list[Any] = [*state.inserts, *state.removals, e, *state.lookups]
+        for thread, t in zip(self._threads(), states, strict=True):
             thread.at, thread.key = t.at, t.key
             thread.wrapper = None if t.wrapper is None else self._wrappers[t.wrapper]
             if thread.wrapper is not None and self._holds(thread):

@@ -2,10 +2,12 @@
 
 Implements the `reference` rules and all settings of `model/range_cache`:
 
-    queue     double-ended queue of wrappers: a pass costs what it removes, requeues or finds detached, whatever the
-              number of caches and entries
-    cache     ledger -> page of 64 entry ids -> wrapper: O(1) insertion and lookup, a range costs its own extent
-    handler   one object shared by a wrapper and the open copies of its entry
+    queue     double-ended queue of wrappers: the cost of a pass is the number of wrappers that it removes, requeues or
+              finds detached; it does not depend on the number of caches and entries
+    cache     ledger -> page of 64 entry ids -> wrapper: O(1) insertion and lookup; the cost of a range depends on the
+              pages in its ledgers (`PagedRangeCache.between`)
+    handler   one object shared by a wrapper and the open copies of its entry. For an entry that has no handler in the
+              model, an object without a count
 
 Complexities count dictionary and queue operations as one.
 """
@@ -31,7 +33,7 @@ def page_of(entry: int) -> int:
 
 
 class ReadCountHandler:
-    """An expected read count; None if undefined."""
+    """An expected read count; None stands for an entry without a handler."""
 
     __slots__ = ("expected",)
 
@@ -43,18 +45,18 @@ class ReadCountHandler:
         return self.expected is not None and self.expected > 0
 
     def mark_read(self) -> None:
-        """Decrements a defined count. O(1)."""
+        """Decrements the count, if there is one. O(1)."""
         if self.expected is not None:
             self.expected -= 1
 
     def increment(self) -> None:
-        """Increments a defined count. O(1)."""
+        """Increments the count, if there is one. O(1)."""
         if self.expected is not None:
             self.expected += 1
 
 
 class Wrapper:
-    """A slot of the removal queue, with its entry until it is detached."""
+    """A slot of the removal queue, with its entry; `live` is false when the slot is detached."""
 
     __slots__ = (
         "accessed",
@@ -110,7 +112,7 @@ class PagedRangeCache:
         page[entry] = wrapper
 
     def discard(self, position: Position) -> None:
-        """Unmaps the wrapper at a position, and empty pages and ledgers. O(1)."""
+        """Unmaps the wrapper at a position; drops its page and ledger if they are empty then. O(1)."""
         ledger, entry = position
         pages = self.ledgers[ledger]
         page = pages[page_of(entry)]
@@ -121,9 +123,10 @@ class PagedRangeCache:
                 del self.ledgers[ledger]
 
     def between(self, first: Position, last: Position, last_inclusive: bool) -> list[Wrapper]:
-        """Returns the wrappers from first to last, ordered by position.
+        """Returns the wrappers from first to last, ordered by position; the last one only if `last_inclusive`.
 
-        O(l + p + n log n) for l ledgers in the cache, p pages in the ledgers of the range, n entries in its pages.
+        O(l + p + n log n) for l ledgers in the cache, p pages in the ledgers of the range, n entries in the pages that
+        overlap the range.
         """
         found: list[Wrapper] = []
         first_page, last_page = (first.ledger, page_of(first.entry)), (last.ledger, page_of(last.entry))
@@ -191,7 +194,7 @@ class RangeCaches:
         return None if wrapper.released else self._hit(wrapper, hold)
 
     def get_range(self, cache: int, first: Position, last: Position, hold: bool) -> tuple[Hit, ...]:
-        """Looks up every entry from first to last. As PagedRangeCache.between."""
+        """Looks up every entry from first to last. Complexity of PagedRangeCache.between."""
         found = self._caches[cache].between(first, last, True)
         for wrapper in found:
             wrapper.accessed = True
@@ -235,7 +238,7 @@ class RangeCaches:
     # ---- removal by position
 
     def remove_range(self, cache: int, first: Position, last: Position, last_inclusive: bool) -> Removed:
-        """Removes a range of one cache. As PagedRangeCache.between."""
+        """Removes a range of one cache. Complexity of PagedRangeCache.between."""
         return self._detach(self._caches[cache].between(first, last, last_inclusive))
 
     def invalidate_ledger(self, cache: int, ledger: int) -> Removed:
@@ -255,7 +258,7 @@ class RangeCaches:
         return Removed(removed, freed)
 
     def _unmap(self, wrapper: Wrapper) -> None:
-        """Takes an entry out of its cache and out of its size. O(1)."""
+        """Unmaps an entry, detaches its wrapper, and subtracts its bytes from the size of the cache. O(1)."""
         home = self._caches[wrapper.cache]
         home.discard(wrapper.position)
         wrapper.live = False
@@ -382,11 +385,12 @@ class RangeCaches:
         return wrong
 
     def view(self) -> State:
-        holders: dict[ReadCountHandler, tuple[int, ...]] = {}
+        holders: dict[ReadCountHandler, tuple[int, ...]] = {}  # handler -> its copies; ascending, as in `_copies`
         for copy, handler in self._copies.items():
             holders[handler] = (*holders.get(handler, ()), copy)
         take = holders.pop
         queue = tuple([_entry(w, take(w.handler, ())) if w.live else None for w in self._queue])
+        # no cached entry has the handlers that are left
         orphaned = sorted([OrphanedCopies(copies, handler.expected) for handler, copies in holders.items()])
         return State(
             self.now_ns,
@@ -413,7 +417,7 @@ class RangeCaches:
             self._copies.update((copy, handler) for copy in group.copies)
         for home, size in zip(self._caches, state.sizes, strict=True):
             home.bytes = size
-        self._copies = dict(sorted(self._copies.items()))
+        self._copies = dict(sorted(self._copies.items()))  # in the order of the numbers, as `view` needs
         return self
 
     def _loaded(self, e: Entry) -> Wrapper:
