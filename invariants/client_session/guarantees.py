@@ -27,7 +27,8 @@ def stored_messages(s: State) -> list[int]:
 def reused_count(cfg: Config) -> int:
     """Returns how many messages get a sequence id that an earlier producer has stored (`initialSequenceId`).
 
-    The broker acknowledges these messages as duplicates, and does not store them.
+    The broker acknowledges these messages as duplicates, and does not store them. A result below 0 means the same as 0:
+    `initialSequenceId` is above every stored sequence id.
     """
     return cfg.stored - cfg.initial_sequence_id - 1 if cfg.deduplication and cfg.initial_sequence_id >= 0 else 0
 
@@ -44,7 +45,7 @@ def entry_of(cfg: Config, message: int) -> int:
 def reported_message_is_stored(cfg: Config, s: State) -> bool:
     """Every message that was reported stored is in the log, except a message with a reused sequence id.
 
-    The application reuses a sequence id by `initialSequenceId`, which states what an earlier producer has stored.
+    An application reuses sequence ids if it sets `initialSequenceId` below the last sequence id of an earlier producer.
     """
     stored = set(stored_messages(s))
     return all(m in stored for m, is_stored in enumerate(s.producer.results) if is_stored and m >= reused_count(cfg))
@@ -52,7 +53,7 @@ def reported_message_is_stored(cfg: Config, s: State) -> bool:
 
 @always(client_session)
 def log_keeps_send_order(cfg: Config, s: State) -> bool:
-    """Messages are first stored in the order in which they were sent."""
+    """The first copies of the stored messages are in the order in which the messages were sent."""
     first = list(dict.fromkeys(stored_messages(s)))
     return first == sorted(first)
 
@@ -97,7 +98,10 @@ def reconnected_producer_sends_all_pending_messages(cfg: Config, before: State, 
 
 @always(client_session, on=("handle", "stray_reply"))
 def only_receipt_of_oldest_message_reports_it_stored(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A message is reported stored only by the receipt of its sequence id, while it is the oldest pending message."""
+    """A message is reported stored only by the receipt of its sequence id, while it is the oldest pending message.
+
+    No stray reply reports a message stored, because a stray reply does not name the oldest pending message.
+    """
     results = after.producer.results[len(before.producer.results) :]
     if True not in results:
         return True

@@ -224,8 +224,8 @@ def handler_without_connection_has_no_session(cfg: Config, s: State) -> bool:
 def handler_and_broker_follow_the_protocol(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A step changes only the link of its own handler: a broker's step sends a reply, a handled reply sets the phase.
 
-    A handler loses its session by a broken connection, by any close or error, and by a receipt of a later message than
-    the oldest pending one.
+    A handler loses its session by a broken connection, by any close, refusal or error, and by a receipt of a later
+    message than the oldest pending one.
     """
     own = HANDLERS.index(handler_of(event))
     expected = list(links(before))
@@ -245,7 +245,8 @@ def _link_after(cfg: Config, before: State, event: Event, after: State, link: Li
         "close": "closed" if link.session == "requested" else "none",
         **dict.fromkeys(("send_error", "ignore_sends"), "ignoring"),
     }.get(name, link.session)
-    phase, down = link.phase, link.down[int(name == "handle") :]
+    phase, down = link.phase, link.down[int(name == "handle") :]  # the step `handle` takes the first reply
+    # a request to redeliver all messages drops the messages in flight, which have an older consumer epoch
     if name == "negative_acknowledge" and not cfg.shared and phase == "ready":
         down = tuple(each for each in down if each.kind not in ("message", "corrupt"))
     if name == "connect":
@@ -303,7 +304,8 @@ def producer_changes_only_by_its_steps(cfg: Config, before: State, event: Event,
         following, pending = following + 1, (*pending, following)
     elif event.name in ("store", "send_error"):
         is_new = event.name == "store" and up[0].sequence > last_stored(cfg, before)
-        log, up = (*log, *up[:is_new]), up[1:]
+        log, up = (*log, *up[:is_new]), up[1:]  # the first send in flight is stored if it is new
+    # ("refused", 0) is a final refusal
     elif event.name == "time_out" or (reply is not None and reply[:2] == ("refused", 0)):
         results, pending = (*results, *[False for _ in pending]), ()
     elif reply is not None and reply.kind == "success":
@@ -360,10 +362,11 @@ def subscription_changes_only_by_its_steps(cfg: Config, before: State, event: Ev
 def consumer_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The consumer's queue, received messages and acks change only as each step says.
 
-    The application receives the queued messages in order, and acknowledges or nacks each of them once. Without index
-    acks, acknowledged messages are tracked until their batch is complete; then the batch's ack is grouped until the
-    next flush. With index acks, each ack is grouped at once. A cumulative ack replaces the acks that it covers. In the
-    tracker of a redelivered batch, the messages that the ack set excludes are acknowledged.
+    The application receives the queued messages in order, and acknowledges or nacks each of them once. A connection
+    attempt and a redelivery of all messages empty the queue. Without index acks, acknowledged messages are tracked
+    until their batch is complete; then the batch's ack is grouped until the next flush. With index acks, each ack is
+    grouped at once. A cumulative ack replaces the acks that it covers. In the tracker of a redelivered batch, the
+    messages that the ack set excludes are acknowledged.
     """
     c, name, reply = before.consumer, event.name, reply_to(before, event)
     queue, cumulative = c.queue, c.cumulative

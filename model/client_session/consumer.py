@@ -34,7 +34,7 @@ def subscribed(cfg: Config, s: State) -> State:
 def with_more_permits(cfg: Config, s: State, permits: int) -> State:
     """`ConsumerImpl.increaseAvailablePermits`: returns the state after the consumer got permits to return.
 
-    The consumer sends FLOW once the permits to return are half of the receiver queue.
+    The consumer sends FLOW once the permits to return are half of the receiver queue, rounded down, and at least 1.
     """
     c = s.consumer
     available = c.available_permits + permits
@@ -92,7 +92,7 @@ def dispatch_corrupt(cfg: Config, s: State) -> Step[State, int]:
 def acknowledge_elsewhere(cfg: Config, s: State, message: Message) -> Step[State, None]:
     """`ServerCnx.handleAck`: another consumer acknowledges a message of the subscription.
 
-    Only while the consumer of this client has no session.
+    Refused while the consumer of this client has a session.
     """
     if s.consumer.link.session == "open" or message >= len(s.log) * cfg.batch_size or message in s.acked:
         return refused(s, "not_enabled", "the message does not exist or is acknowledged, or this consumer has it")
@@ -125,6 +125,7 @@ def message_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
         excluded = [m for m in messages_of(cfg, entry) if m not in reply.messages and cfg.tracker_uses_ack_set]
         tracked = merged(tuple([m for m in tracked if m not in messages_of(cfg, entry)]), excluded)
     dropped = len(reply.messages) - len(fresh)
+    # the shipped client also returns permits for excluded messages, for which the broker has charged none
     if cfg.filtered_messages_return_permits:
         dropped += cfg.batch_size - len(reply.messages)
     s = s._replace(consumer=c._replace(queue=(*c.queue, *fresh), tracked=tracked))
@@ -183,7 +184,7 @@ def acknowledge(cfg: Config, s: State, message: Message) -> Step[State, bool]:
 
 @client_session.action
 def acknowledge_cumulative(cfg: Config, s: State, message: Message) -> Step[State, int]:
-    """`ConsumerImpl.acknowledgeCumulativeAsync`: the application acknowledges all messages up to one.
+    """`ConsumerImpl.acknowledgeCumulativeAsync`: the application acknowledges a message and all before it.
 
     Only the highest cumulative ack is grouped. Without index acks, the ack covers the message's entry only if all
     messages of the entry are acknowledged; otherwise it covers the entries before. Returns the last message that the
@@ -210,8 +211,8 @@ def acknowledge_cumulative(cfg: Config, s: State, message: Message) -> Step[Stat
 def flush(cfg: Config, s: State) -> Step[State, None]:
     """`PersistentAcknowledgmentsGroupingTracker.flush`: sends the cumulative ack and the individual acks.
 
-    While the consumer is not ready, all acks stay grouped. Without `flush_waits_for_session` they are flushed, and are
-    lost unless the broker has already opened the session.
+    While the consumer is not ready, all acks stay grouped. Without `flush_waits_for_session`, a consumer that has not
+    failed or crashed sends them nevertheless, and they are lost unless the broker has already opened the session.
     """
     c = s.consumer
     waits = c.link.phase != "ready" and (cfg.flush_waits_for_session or c.link.phase in ("failed", "crashed"))
@@ -228,7 +229,8 @@ def negative_acknowledge(cfg: Config, s: State, message: Message) -> Step[State,
 
     Shared: the client sends REDELIVER with the message's entry. Exclusive: it sends REDELIVER without ids, and the
     broker redelivers all unacknowledged messages. The client then drops its receiver queue and the messages of an older
-    consumer epoch, and returns their permits. A consumer that is not ready sends nothing.
+    consumer epoch, and returns their permits; without `redelivery_of_all_clears_queue` it drops nothing. A consumer
+    that is not ready sends nothing.
     """
     c = s.consumer
     if message not in c.taken:

@@ -63,7 +63,8 @@ def accept(cfg: Config, s: State, handler: Handler) -> Step[State, int]:
 def refuse(cfg: Config, s: State, handler: Handler, retryable: bool) -> Step[State, None]:
     """`ServerCnx.handleProducer`, `ServerCnx.handleSubscribe`: the broker refuses PRODUCER or SUBSCRIBE.
 
-    ServiceNotReady is retryable. TopicTerminated ends a producer, and TopicNotFound a consumer.
+    ServiceNotReady is an error that is retryable. TopicTerminated is not retryable for a producer, and TopicNotFound is
+    not retryable for a consumer.
     """
     if link_of(s, handler).session != "requested":
         return s, NO_SESSION
@@ -170,7 +171,7 @@ def handle(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
         return message_received(cfg, s, reply)
     if reply.kind == "corrupt":
         return corrupt_received(cfg, s, reply)
-    return disconnected(s, handler), "disconnected"
+    return disconnected(s, handler), "disconnected"  # send_error
 
 
 def refused_by_broker(cfg: Config, s: State, handler: Handler, retryable: bool) -> tuple[State, str]:

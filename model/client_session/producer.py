@@ -34,8 +34,10 @@ def oldest(p: Producer) -> int:
 def created(cfg: Config, s: State, reply: Reply, is_reconnection: bool) -> State:
     """`ProducerImpl.connectionOpened`: returns the state after PRODUCER_SUCCESS: all pending messages are sent.
 
-    The first PRODUCER_SUCCESS also sets the next sequence id.
+    The first PRODUCER_SUCCESS also sets the next sequence id. With `reconnection_restarts_sequence_ids`, a later one
+    may set the next sequence id again. Pending messages keep their sequence ids.
     """
+    # is_set: the application has set `initialSequenceId`
     p, is_set = s.producer, cfg.initial_sequence_id >= 0
     if not is_reconnection and is_set:
         p = p._replace(published=cfg.initial_sequence_id, next_sequence_id=cfg.initial_sequence_id + 1)
@@ -49,7 +51,7 @@ def created(cfg: Config, s: State, reply: Reply, is_reconnection: bool) -> State
 def send(cfg: Config, s: State) -> Step[State, int]:
     """`ProducerImpl.sendAsync`: a message gets the next sequence id, and is pending until it has a result.
 
-    Without a session, the message is sent at the next reconnection. Returns the sequence id.
+    A producer that is not ready sends the message after its next PRODUCER_SUCCESS. Returns the sequence id.
     """
     p = s.producer
     if not p.link.created or p.link.phase in ("failed", "crashed"):
@@ -103,8 +105,9 @@ def checksum_error(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
 
     The oldest pending message fails if it has this sequence id ("failed"). In the reference the connection ends in any
     case ("disconnected" if no message fails). Under other profiles the connection may stay ("ignored" if no message
-    fails). `ProducerImpl.recoverChecksumError` of Java differs: the message fails only if its buffer was changed after
-    the checksum was computed; otherwise all pending messages are sent again.
+    fails). With `checksum_error_takes_oldest`, an error that does not name the oldest pending message damages the queue
+    (`Producer.damaged`). `ProducerImpl.recoverChecksumError` of Java differs: the message fails only if its buffer was
+    changed after the checksum was computed; otherwise all pending messages are sent again.
     """
     p = s.producer
     if p.pending and sequence == p.pending[0]:

@@ -55,7 +55,8 @@ class Config(NamedTuple):
     #: true: the subscription type is Shared; false: Exclusive
     shared: Annotated[bool, Setting("subscriptionType", "Exclusive")] = False
 
-    #: whether a reconnection before the first receipt restarts the sequence ids after the broker's last sequence id
+    #: whether a reconnection before the first receipt restarts the sequence ids after the broker's last sequence id. No
+    #: effect if `initial_sequence_id` is set, or if the broker had a sequence id of the producer before
     reconnection_restarts_sequence_ids: Annotated[
         bool, Rule(_OBSERVED, {True: f"{_CPP}, ProducerImpl::handleCreateProducer"})
     ] = False
