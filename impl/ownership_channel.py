@@ -40,6 +40,7 @@ _NONE = (None, BLANK)
 
 
 def _successor(version: int) -> int:
+    """Returns the version after a version, with the overflow of Java's `long`."""
     return version + 1 if version != MAX_VERSION else MIN_VERSION
 
 
@@ -65,6 +66,7 @@ def _brokers_fit(pair: tuple[str, str], old: Data, new: Data) -> bool:
     if pair in _SAME_BROKERS and (old.dst_broker, old.source_broker) != (new.dst_broker, new.source_broker):
         return False
     if pair in (("Releasing", "Assigning"), ("Free", "Assigning")):
+        # an Assigning record needs a destination; after Free, it has no source
         return new.dst_broker not in _NONE and (pair[0] == "Releasing" or new.source_broker in _NONE)
     if pair == ("Owned", "Splitting"):
         return new.dst_broker in _NONE and old.dst_broker is not None and old.dst_broker == new.source_broker
@@ -118,23 +120,24 @@ class _Broker:
         )
 
 
-def _serving(data: Data | None) -> int | None:
-    """Returns the broker that serves a bundle with this record."""
+def _owner_of(data: Data | None) -> int | None:
+    """Returns the broker that serves a bundle with this record, or None."""
     if data is not None and data.state in ("Owned", "Splitting"):
         return data.dst_broker if data.state == "Owned" else data.source_broker
     return None
 
 
-def _needs(data: Data | None, broker: int) -> bool:
-    """Whether a clean-up of the broker overrides the record: it is an orphan."""
+def _is_orphan(data: Data | None, target: int) -> bool:
+    """Whether a clean-up of the target overrides this record."""
     if data is None:
         return False
     if data.state in _IN_FLIGHT:
-        return broker in (data.dst_broker, data.source_broker)
-    return data.state == "Owned" and data.dst_broker == broker
+        return target in (data.dst_broker, data.source_broker)
+    return data.state == "Owned" and data.dst_broker == target
 
 
 def _actor(data: Data) -> int | None:
+    """Returns the broker whose handler writes the next record or removes this record, or None."""
     if data.state == "Assigning":
         return data.dst_broker
     if data.state == "Owned" or (data.state == "Free" and not data.force) or data.state == "Init":
@@ -142,7 +145,8 @@ def _actor(data: Data) -> int | None:
     return data.source_broker
 
 
-def _following(data: Data | None) -> int:
+def _next_version(data: Data | None) -> int:
+    """Returns the version of the record that a broker writes after this one."""
     return 1 if data is None else data.version_id + 1
 
 
@@ -162,26 +166,27 @@ class OwnershipChannel:
     # ---- records ----
 
     def _write(self, broker: int, bundle: int, data: Data) -> None:
-        taken = _accepts(self.cfg.storage, True, self._stored[bundle], data)
+        """Appends a record to the topic, or puts it into the metadata store unless it conflicts."""
+        is_accepted = _accepts(self.cfg.storage, True, self._stored[bundle], data)
         if self._topic:
             self._log.append(Message(bundle, data))
-            if taken:
+            if is_accepted:
                 self._stored[bundle] = data
-        elif taken and self._brokers[broker].session != "Unstable":
+        elif is_accepted and self._brokers[broker].session != "Unstable":
             self._stored[bundle] = data
             self._brokers[broker].stale.discard(bundle)
-            self._take(broker, bundle, data)
+            self._apply(broker, bundle, data)
 
-    def _take(self, broker: int, bundle: int, data: Data | None) -> None:
+    def _apply(self, broker: int, bundle: int, data: Data | None) -> None:
         """Puts a record into a broker's view and calls the handler."""
         at = self._brokers[broker]
         at.view[bundle] = data
-        heard = not at.disabled or (data is not None and data.force)
-        settled = data is None or data.state not in _IN_FLIGHT
-        if settled or not heard:
+        is_handled = not at.disabled or (data is not None and data.force)
+        not_in_flight = data is None or data.state not in _IN_FLIGHT
+        if not_in_flight or not is_handled:
             at.lookups.discard(bundle)
-        if heard:
-            if settled and (data is None or data.state != "Owned" or data.source_broker not in _NONE):
+        if is_handled:
+            if not_in_flight and (data is None or data.state != "Owned" or data.source_broker not in _NONE):
                 at.unloads.discard(bundle)
             if data is not None and _actor(data) == broker:
                 at.tasks.append(BundleRecord(bundle, data))
@@ -189,18 +194,21 @@ class OwnershipChannel:
             self._end_clean_ups(broker)
 
     def _end_clean_ups(self, broker: int) -> None:
+        """Removes the broker's running clean-ups of other brokers that have no orphan left."""
         at = self._brokers[broker]
         for target in [t for t, runs in at.clean_ups.items() if runs and t != broker]:
-            if not any(_needs(data, target) for data in at.view):
+            if not any(_is_orphan(data, target) for data in at.view):
                 del at.clean_ups[target]
 
     def _offer(self, broker: int, bundle: int, data: Data | None) -> bool:
+        """Puts a record of the topic into a broker's view unless it conflicts. Returns whether the view accepts it."""
         if not _accepts("system_topic", True, self._brokers[broker].view[bundle], data):
             return False
-        self._take(broker, bundle, data)
+        self._apply(broker, bundle, data)
         return True
 
     def _remove(self, broker: int, bundle: int, data: Data) -> None:
+        """Writes the forced Init record that removes a record."""
         self._write(broker, bundle, Data("Init", None, data.source_broker, data.version_id + 1, True))
 
     # ---- requests ----
@@ -216,7 +224,7 @@ class OwnershipChannel:
         data = at.view[bundle]
         if data is not None and data.state == "Deleted":
             return Failed("illegal_argument", "the bundle was split")
-        owner = _serving(data)
+        owner = _owner_of(data)
         if owner is not None:
             if self._brokers[owner].registered:
                 return owner
@@ -234,7 +242,7 @@ class OwnershipChannel:
         if not self._brokers[dst].registered:
             return Refused("not_enabled", "the destination is not registered")
         at.lookups.add(bundle)
-        self._write(broker, bundle, Data("Assigning", dst, None, _following(data)))
+        self._write(broker, bundle, Data("Assigning", dst, None, _next_version(data)))
         return None
 
     def time_out_lookup(self, broker: int, bundle: int) -> int | Refused | Failed:
@@ -242,7 +250,7 @@ class OwnershipChannel:
         if bundle not in at.lookups:
             return Refused("not_enabled", "no lookup is parked")
         at.lookups.remove(bundle)
-        owner = None if bundle in at.stale else _serving(at.view[bundle])
+        owner = None if bundle in at.stale else _owner_of(at.view[bundle])
         return Failed("not_ready", "the bundle has no known owner") if owner is None else owner
 
     def unload(self, broker: int, bundle: int, dst: int | None, force: bool) -> int | Refused:
@@ -310,12 +318,12 @@ class OwnershipChannel:
             return Refused("not_enabled", "the view has the stored record")
         at.stale.discard(bundle)
         if is_new:
-            self._take(broker, bundle, stored)
+            self._apply(broker, bundle, stored)
         return is_new
 
     # ---- handlers ----
 
-    def _take_task(self, broker: int, task: int) -> BundleRecord | None:
+    def _pop_task(self, broker: int, task: int) -> BundleRecord | None:
         tasks = self._brokers[broker].tasks
         return tasks.pop(task) if task < len(tasks) else None
 
@@ -343,12 +351,13 @@ class OwnershipChannel:
         return state
 
     def fail_append(self, broker: int, task: int) -> Refused | None:
-        gone = self._take_task(broker, task)
-        return Refused("not_enabled", "there is no such task") if gone is None else None
+        popped = self._pop_task(broker, task)
+        return Refused("not_enabled", "there is no such task") if popped is None else None
 
     # ---- brokers and sessions ----
 
     def _crash(self, broker: int) -> None:
+        """Stops a broker: all it has is lost, except its registry entry."""
         registered = self._brokers[broker].registered
         self._brokers[broker] = _Broker([None] * self.cfg.bundles, 0, up=False, registered=registered)
         if self._leader == broker:
@@ -356,12 +365,14 @@ class OwnershipChannel:
         self._leader_knows = self._leader_knows and self._leader is not None
 
     def _deregister(self, broker: int) -> None:
+        """Deletes a broker's registry entry. The leader schedules a clean-up of the broker."""
         self._brokers[broker].registered = False
         leader = self._leader if self._leader_knows else None
         if leader is not None and leader != broker and self._brokers[leader].session != "Unstable":
             self._brokers[leader].clean_ups.setdefault(broker, False)
 
     def _register(self, broker: int) -> None:
+        """Registers a broker. The other brokers cancel their clean-ups of this broker."""
         self._brokers[broker].registered = True
         for number, other in enumerate(self._brokers):
             if number != broker:
@@ -439,6 +450,7 @@ class OwnershipChannel:
         return None
 
     def _monitoring(self) -> tuple[int, _Broker] | None:
+        """Returns the leader if it can run the monitor, else None."""
         if self._leader is None or not self._leader_knows or self._brokers[self._leader].session != "Stable":
             return None
         return self._leader, self._brokers[self._leader]
@@ -465,7 +477,7 @@ class OwnershipChannel:
         needed = [each for each in (dst, data.dst_broker, data.source_broker) if each is not None]
         if not all(self._brokers[each].registered for each in needed):
             return Refused("not_enabled", "a broker of the record or the destination is not registered")
-        self._write(found[0], bundle, self._replacing(data, None, dst, graceful=False))
+        self._write(found[0], bundle, self._replacement(data, None, dst, graceful=False))
         return data.version_id + 1
 
     def remove_old(self, bundle: int) -> Refused | None:
@@ -480,7 +492,8 @@ class OwnershipChannel:
 
     # ---- clean-ups ----
 
-    def _replacing(self, data: Data, target: int | None, dst: int | None, *, graceful: bool) -> Data:
+    def _replacement(self, data: Data, target: int | None, dst: int | None, *, graceful: bool) -> Data:
+        """Returns the record that overrides an orphan of the target, or a stuck record (target None)."""
         version = data.version_id + 1
         source = target if data.state == "Owned" else data.source_broker
         if dst is None:
@@ -493,6 +506,7 @@ class OwnershipChannel:
 
     def start_clean_up(self, broker: int, target: int, healthy: bool) -> bool | Refused:
         at = self._brokers[broker]
+        # refused also if there is no clean-up of the target, or if it runs
         if at.clean_ups.get(target, True) or (healthy and not self._brokers[target].up):
             return Refused("not_enabled", "no clean-up of the target is scheduled, or the target is down, not healthy")
         del at.clean_ups[target]
@@ -504,16 +518,16 @@ class OwnershipChannel:
     def override(self, broker: int, target: int, bundle: int, dst: int | None) -> int | Refused:
         at = self._brokers[broker]
         data = at.view[bundle]
-        if not at.clean_ups.get(target, False) or data is None or not _needs(data, target):
+        if not at.clean_ups.get(target, False) or data is None or not _is_orphan(data, target):
             return Refused("not_enabled", "the bundle is no orphan of a clean-up that runs")
         ordinary = self.cfg.bundles - self.cfg.system_bundles
-        if bundle >= ordinary and any(_needs(each, target) for each in at.view[: max(ordinary, 0)]):
+        if bundle >= ordinary and any(_is_orphan(each, target) for each in at.view[: max(ordinary, 0)]):
             return Refused("not_enabled", "ordinary bundles come first")
         others = any(other.registered for number, other in enumerate(self._brokers) if number != target)
         is_fit = dst is not None and dst != target and self._brokers[dst].registered
         if (others and not is_fit) or (not others and dst is not None):
             return Refused("not_enabled", "the destination must be another registered broker; None if there is none")
-        self._write(broker, bundle, self._replacing(data, target, dst, graceful=broker == target))
+        self._write(broker, bundle, self._replacement(data, target, dst, graceful=broker == target))
         return data.version_id + 1
 
     # ---- shutdown ----
@@ -529,7 +543,7 @@ class OwnershipChannel:
 
     def stop(self, broker: int) -> Refused | None:
         at = self._brokers[broker]
-        if not at.disabled or any(_needs(data, broker) for data in at.view):
+        if not at.disabled or any(_is_orphan(data, broker) for data in at.view):
             return Refused("not_enabled", "the broker does not shut down, or its clean-up is not done")
         self._crash(broker)
         self._deregister(broker)
