@@ -44,7 +44,10 @@ def commands(event: Event) -> tuple[Redelivery, ...]:
 
 
 def requested_delay(cfg: Config, count: int | None) -> int:
-    """Returns the delay of a nack by the backoff or the fixed delay, before the minimum delay is applied."""
+    """Returns the delay that the backoff or the fixed delay gives a nack, before the minimum delay is applied.
+
+    `count` is the redelivery count; None for a nack by message id, to which `redelivery_count_of_id` applies.
+    """
     unit, delays = cfg.backoff
     if not delays:
         return cfg.redelivery_delay_ms * PER_MS[cfg.clock_unit]
@@ -436,7 +439,8 @@ def received_chunks_are_stored(cfg: Config, before: State, event: Event, after: 
 def close_is_final(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A closed tracker stays closed, and redelivers nothing.
 
-    It has no pending nack, no retained id and no armed timer.
+    It has no pending nack, no retained id and no armed timer. The close of a tracker whose construction failed is not
+    checked.
     """
     if event.name == "close" and before.status != "failed":
         return after.status == "closed" and is_empty(after)
@@ -452,7 +456,8 @@ def is_empty(s: State) -> bool:
 def timer_task_after_close_is_a_no_op(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A timer task that runs before the first nack or after close returns normally and changes nothing.
 
-    Before the first nack, only runs in the status new are checked: `nackedMessages` is null.
+    A run before the first nack is checked only in the status `new`, in which `nackedMessages` is null. In the status
+    `open`, such a run is not checked here.
     """
     if before.status in ("open", "failed"):
         return True

@@ -6,10 +6,10 @@ Models the id handling of the Java client's `NegativeAcksTracker` and
 
     plain id      ledger and entry; the tracker drops partition and batch index
     retained id   an id that the tracker keeps for an entry: by default, if the id is traced or of a chunked message.
-                  The next redelivery of the entry has this id and drops it; without a retained id, a redelivery has
-                  the plain id
+                  The next redelivery of the entry has this id, and the tracker drops the id. Without a retained id, a
+                  redelivery has the plain id
     chunks        when the last chunk of a chunked message is redelivered, all chunks of the message are redelivered,
-                  and the message is removed from the map
+                  and the message is removed from `unAckedChunkedMessageIdSequenceMap`
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class NackedId(NamedTuple):
     """A nacked message id without ledger id and entry id. A chunked message is nacked by the id of its last chunk."""
 
     kind: Kind = "message_id"
-    partition: Annotated[int, AtLeast(-1)] = -1
+    partition: Annotated[int, AtLeast(-1)] = -1  # -1: the topic is not partitioned
     traced: bool = False  # whether the id has a span (`TraceableMessageId`)
     first_chunk: Position | None = None  # of a chunked message
-    batch_index: Annotated[int, AtLeast(0)] | None = None
+    batch_index: Annotated[int, AtLeast(0)] | None = None  # None: not the id of a message in a batch
 
 
 @record
@@ -60,7 +60,8 @@ def retained_after_nack(
 ) -> tuple[MessageId, ...]:
     """Returns the retained ids after a nack. A newly retained id replaces the retained id of the same entry.
 
-    `rule` is `Config.retained_ids`.
+    `rule` is `Config.retained_ids`. "traced": only the id of a traced or chunked message is retained. "with_partition":
+    ledger, entry and partition of every id are retained. "none": no id is retained.
     """
     if rule == "traced" and (nacked.traced or nacked.kind == "chunk"):
         new = MessageId(position, nacked.partition, nacked.kind, nacked.first_chunk, nacked.batch_index)
