@@ -2,14 +2,15 @@
 
 Implements the `reference` rules and all settings of `model/active_cursors`. Positions are kept sorted at all times:
 
-    order     the positions of all tracked cursors, duplicates included, in sorted blocks
-    move      two binary searches; a cursor that passes no other is changed in place
+    order     the positions of all tracked cursors, as keys, duplicates included: a sequence of sorted blocks
+    move      two binary searches find the old position. If the cursor passes no other, its key is changed in place;
+              otherwise the key is removed and added again
     rank      the number of cursors at a position or before it: the sum of the sizes of the earlier blocks, and a binary
               search in the block of the position
     slowest   the first position
 
-Complexities count dictionary operations as one, and the shift of a block in memory (n/64 words at most) as well; n is
-the number of tracked cursors.
+Complexities count a dictionary operation as one step, and the shift of a block in memory (about n/64 words) as one
+step, too; n is the number of tracked cursors.
 """
 
 from __future__ import annotations
@@ -22,15 +23,15 @@ from model.active_cursors.machine import Config, Cursor, Found, Slowest, State
 from model.machine import Failed, Refused
 from model.positions import Position
 
-#: A block to which a key is added holds at most this many keys, plus one for every `_BLOCKS` keys in total; a fuller
-#: one is split in half.
+#: The capacity of a block is `_LEAST_CAPACITY` keys, plus one for every `_BLOCKS` keys in total. A block that exceeds
+#: its capacity when a key is added is split in half.
 _LEAST_CAPACITY, _BLOCKS = 4, 64
-#: Entry ids from -_HALF up to _HALF, exclusive, fit one number together with their ledger id.
+#: An entry id of at least -_HALF and below _HALF fits into one number together with its ledger id.
 _HALF = 2**63
 
 
 class Order:
-    """A sorted multiset of keys, in blocks."""
+    """A sorted multiset of keys, in blocks. No block is empty."""
 
     __slots__ = ("_blocks", "_last_keys", "_most", "_sizes", "_total")
 
@@ -39,13 +40,13 @@ class Order:
         self._last_keys: list[Any] = []
         self._sizes: list[int] = []
         ordered = sorted(keys)
-        length = max(_LEAST_CAPACITY, len(ordered) // _BLOCKS) * 3 // 4
+        length = max(_LEAST_CAPACITY, len(ordered) // _BLOCKS) * 3 // 4  # below the capacity
         for start in range(0, len(ordered), length):
             block = ordered[start : start + length]
             self._blocks.append(block)
             self._last_keys.append(block[-1])
             self._sizes.append(len(block))
-        self._total = self._most = len(ordered)  # `_most` is the largest total so far
+        self._total = self._most = len(ordered)  # `_most` is the largest total so far, for `check`
 
     def __len__(self) -> int:
         return self._total
@@ -68,7 +69,7 @@ class Order:
             self._blocks, self._last_keys, self._sizes = [[key]], [key], [1]
             return
         at = bisect_right(self._last_keys, key)
-        if at == len(self._last_keys):
+        if at == len(self._last_keys):  # the key goes to the end of the last block
             at -= 1
             self._last_keys[at] = key
             self._blocks[at].append(key)
@@ -84,10 +85,12 @@ class Order:
         self._take(at, bisect_left(self._blocks[at], key))
 
     def move(self, old: Any, new: Any) -> None:
-        """Replaces one occurrence of a key. O(log n); O(1) after the searches where it passes no other key."""
+        """Replaces one occurrence of a key. O(log n); after the searches, O(1) if the key passes no other key."""
         at = bisect_left(self._last_keys, old)
         block = self._blocks[at]
         index = bisect_left(block, old)
+        # In place: `new` is not before the previous key of the block (the first key of a later block does not stay in
+        # place), and not after the next key of the block (the last key of a block does not stay in place).
         if (block[index - 1] <= new if index else at == 0) and index + 1 < len(block) and new <= block[index + 1]:
             block[index] = new
             return
@@ -98,7 +101,7 @@ class Order:
         return _LEAST_CAPACITY + self._total // _BLOCKS
 
     def _take(self, at: int, index: int) -> None:
-        """Removes a key from its block. Joins the block with a neighbour if both fit in half a block."""
+        """Removes the key at an index of a block. Joins the block with a neighbour if both fit in half a block."""
         self._total -= 1
         block = self._blocks[at]
         del block[index]
@@ -107,7 +110,7 @@ class Order:
             del self._blocks[at], self._last_keys[at], self._sizes[at]
             return
         self._last_keys[at] = block[-1]
-        beside = at - 1 if at else 1
+        beside = at - 1 if at else 1  # the block before or, for the first block, after
         if beside < len(self._sizes) and self._sizes[at] + self._sizes[beside] <= self._capacity() // 2:
             self._join(min(at, beside))
 
@@ -137,13 +140,14 @@ class Order:
             wrong.append("a block is empty, or its last key is stale")
         if self._sizes != [len(block) for block in self._blocks] or self._total != sum(self._sizes):
             wrong.append("the number of keys is stale")
+        # A removal lowers the capacity without a split, so a block may be as full as the largest total allowed.
         if any(size > _LEAST_CAPACITY + self._most // _BLOCKS for size in self._sizes):
             wrong.append("a block is too full")
         return wrong
 
 
 class Slot:
-    """An active cursor and its key in the order."""
+    """An active cursor and its key in the order; the key is None for an untracked cursor."""
 
     __slots__ = ("cursor", "durable", "key", "object", "position")
 
@@ -156,7 +160,7 @@ class Slot:
 
 
 def unpacked(key: int) -> Position:
-    """Returns the position that a number stands for."""
+    """Returns the position that a key stands for: the inverse of `ActiveCursors._key`, for keys that are numbers."""
     ledger = (key + _HALF) >> 64
     return Position(ledger, key - (ledger << 64))
 
@@ -177,7 +181,7 @@ class ActiveCursors:
         self._version = 0
         self._durables = 0
         self._order = Order()
-        self._is_wide = False
+        self._is_wide = False  # whether the keys are pairs
 
     # ---- changes
 
@@ -196,7 +200,7 @@ class ActiveCursors:
         return slot.object
 
     def update_cursor(self, cursor: int, position: Position | None) -> None:
-        """Moves a cursor; without a position it is no longer tracked. An unknown name is ignored. O(log n)."""
+        """Moves a cursor; without a position, untracks the cursor. An unknown name is ignored. O(log n)."""
         slot = self._cursors.get(cursor)
         if slot is None:
             return
@@ -282,6 +286,7 @@ class ActiveCursors:
 
     def should_cache_added_entries(self) -> bool:
         """Returns whether added entries are cached: cursors exist, or the grace period is not over. O(1)."""
+        # There is a grace period (0 < grace_ms), and less time has passed since the last removal.
         return bool(self._cursors) or 0 < self.cfg.grace_ms > self.now_ms - self._last_removal_ms
 
     def advance(self, millis: int) -> None:
@@ -321,6 +326,6 @@ class ActiveCursors:
         self._version = state.version
         self._durables = state.durables
         for cursor in state.cursors:
-            slot = self._cursors[cursor.cursor] = Slot(*cursor)
+            slot = self._cursors[cursor.cursor] = Slot(*cursor)  # `Slot` takes the fields of `Cursor`, in their order
             self._track(slot)
         return self

@@ -2,19 +2,20 @@
 
 Implements the `reference` rules and all settings of `model/managed_ledger`:
 
-    cache        `impl/entry_cache`, with a handler for each entry that all its copies share
+    cache        `impl/entry_cache`. All copies of an entry share one handler, which has the expected read count
     cursors      `impl/active_cursors`, an order-statistics container
-    consumers    for each consumer the entries that it holds, and their number by key
-    replay       a sorted list, and one for each key
-    readers      for each request to the cache the subscription, and the kind of read, that made it
+    consumers    for each consumer, the entries that it holds; for each key, the number of entries that each consumer
+                 holds
+    replay       a sorted list of all entries of the replay queue, and a sorted list for each key
+    readers      for each request to the cache, the subscription that made the request, and the kind of the read
 
-Complexities count dictionary operations as one.
+Private methods name a subscription by its number. Complexities count dictionary operations as one.
 """
 
 from __future__ import annotations
 
 from impl.active_cursors import ActiveCursors
-from impl.managed_ledger.parts import Client, Reading, Topic, TopicCache, cache_config
+from impl.managed_ledger.parts import ConnectedConsumer, DispatcherRead, LiveSubscription, TopicCache, cache_config
 from model.active_cursors.machine import Config as ActiveConfig
 from model.active_cursors.machine import Slowest
 from model.entry_cache.state import Answered, Issued
@@ -39,16 +40,16 @@ class ManagedLedger:
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
-        self._ledgers: dict[int, int] = {0: 0}  # ledger -> entries, in order
-        self._last = 0
+        self._ledgers: dict[int, int] = {0: 0}  # ledger id -> number of entries, in the order of ids
+        self._last = 0  # id of the last ledger
         self._cache = TopicCache(cache_config(cfg))
         self._cache.expected = self._expected_reads
         grace_ms = cfg.grace_ms if cfg.counts_reads else 0
         self._active = ActiveCursors(ActiveConfig(cursors=cfg.subscriptions, grace_ms=grace_ms))
         types = [cfg.types[i % len(cfg.types)] for i in range(cfg.subscriptions)]
-        self._topics = [Topic(kind, self._key_of) for kind in types]
+        self._subscriptions = [LiveSubscription(each, self._key_of) for each in types]
         self._by_mark = cfg.invalidates_by_mark_delete and not cfg.counts_reads
-        self._readers: dict[int, tuple[int, Kind]] = {}
+        self._readers: dict[int, tuple[int, Kind]] = {}  # pending request to the cache -> its subscription and read
 
     # ---- the log
 
@@ -59,7 +60,10 @@ class ManagedLedger:
         return 0 <= position.entry < self._ledgers.get(position.ledger, 0)
 
     def _valid_from(self, position: Position) -> Position:
-        """Returns the first entry at a position or after it, or the next entry. O(ledgers) past the end of one."""
+        """Returns the first position, from a given one on, that has an entry or will get the next added entry.
+
+        O(1); O(ledgers) for a position in a deleted ledger or past the end of a closed ledger.
+        """
         ledger, entry = position
         if ledger == self._last or entry < self._ledgers.get(ledger, 0):
             return position
@@ -69,11 +73,14 @@ class ManagedLedger:
         return self._valid_from(Position(position.ledger, position.entry + 1))
 
     def add_entry(self) -> Added:
-        """Adds an entry, and caches it while a cursor is active or in the grace period. O(1), and an eviction."""
+        """Adds an entry, and caches it if a cursor is active or in the grace period.
+
+        Cost as `TopicCache.store_entry`, and of an eviction that the entry triggers.
+        """
         position = Position(self._last, self._ledgers[self._last])
         self._ledgers[self._last] += 1
         size = self.cfg.entry_bytes[position.entry % len(self.cfg.entry_bytes)]
-        self._cache.store(position, size)
+        self._cache.store_entry(position, size)
         if self.cfg.shadow_topic or not self._active.should_cache_added_entries():
             return Added(position, False)
         expected = self._active.size() if self.cfg.counts_reads else 0
@@ -88,8 +95,11 @@ class ManagedLedger:
         return self._last
 
     def trim_consumed_ledgers(self) -> int:
-        """Deletes the closed ledgers that all cursors have passed. O(subscriptions + ledgers)."""
-        slowest = min(topic.mark_delete for topic in self._topics)
+        """Deletes the closed ledgers whose last entry all mark-delete positions have reached. Returns their number.
+
+        O(subscriptions + ledgers + cached entries of deleted ledgers).
+        """
+        slowest = min(sub.mark_delete for sub in self._subscriptions)
         gone = [n for n, entries in self._ledgers.items() if n != self._last and Position(n, entries - 1) <= slowest]
         for ledger in gone:
             self._cache.delete(ledger)
@@ -98,18 +108,22 @@ class ManagedLedger:
 
     # ---- cursors
 
-    def _tracked(self, topic: Topic) -> Position:
-        return topic.mark_delete if self._by_mark else topic.read_position
+    def _tracked(self, sub: LiveSubscription) -> Position:
+        """Returns the position that the container of active cursors has for a cursor while the cursor is active."""
+        return sub.mark_delete if self._by_mark else sub.read_position
 
-    def _cursor_moved(self, name: int, was: Position) -> None:
-        """Updates a cursor's position in the container if it changed. O(log subscriptions), and invalidation."""
-        now = self._tracked(self._topics[name])
+    def _cursor_moved(self, number: int, was: Position) -> None:
+        """Updates a cursor's position in the container if the position was another one. O(log subscriptions).
+
+        Without counts, also removes entries from the cache if the slowest position changed.
+        """
+        now = self._tracked(self._subscriptions[number])
         if now == was:
             return
         if self.cfg.counts_reads:
-            self._active.update_cursor(name, now)
+            self._active.update_cursor(number, now)
             return
-        slowest = self._active.cursor_updated(name, now)
+        slowest = self._active.cursor_updated(number, now)
         if isinstance(slowest, Slowest) and slowest.previous != slowest.new:
             self._invalidate()
 
@@ -120,104 +134,107 @@ class ManagedLedger:
         else:
             self._cache.invalidate_entries_before(0, slowest)
 
-    def _activate(self, name: int) -> None:
-        if self._active.get_cursor(name) is None:
-            self._active.add_cursor(name, self._tracked(self._topics[name]), True)
+    def _activate(self, number: int) -> None:
+        if self._active.get_cursor(number) is None:
+            self._active.add_cursor(number, self._tracked(self._subscriptions[number]), True)
 
-    def _deactivate(self, name: int) -> None:
-        if self._active.remove_cursor(name) and not self.cfg.counts_reads:
+    def _deactivate(self, number: int) -> None:
+        if self._active.remove_cursor(number) and not self.cfg.counts_reads:
             self._invalidate()
 
-    def _set_read_position(self, name: int, position: Position) -> None:
-        topic = self._topics[name]
-        was, topic.read_position = self._tracked(topic), position
-        self._cursor_moved(name, was)
+    def _set_read_position(self, number: int, position: Position) -> None:
+        sub = self._subscriptions[number]
+        was, sub.read_position = self._tracked(sub), position
+        self._cursor_moved(number, was)
 
-    def _rewind(self, name: int) -> None:
-        self._set_read_position(name, self._after(self._topics[name].mark_delete))
+    def _rewind(self, number: int) -> None:
+        self._set_read_position(number, self._after(self._subscriptions[number].mark_delete))
 
-    def _set_mark_delete(self, name: int, mark: Position) -> None:
-        """Moves the mark-delete position, also over the acknowledged entries after it. O(tracked entries)."""
-        topic = self._topics[name]
-        was = self._tracked(topic)
-        while (after := self._after(mark)) in topic.acked:
+    def _set_mark_delete(self, number: int, mark: Position) -> None:
+        """Moves the mark-delete position, also over directly following acknowledged entries.
+
+        O(individually deleted entries + held entries + replay queue).
+        """
+        sub = self._subscriptions[number]
+        was = self._tracked(sub)
+        while (after := self._after(mark)) in sub.acked:
             mark = after
-        if mark == topic.mark_delete:
+        if mark == sub.mark_delete:
             return
-        topic.mark_delete = mark
-        topic.acked = {p for p in topic.acked if p > mark}
-        for client in topic.clients.values():
-            for position in [p for p in client.pending if p <= mark]:
-                topic.drop(client, position)
-        while topic.replay.positions and topic.replay.positions[0] <= mark:
-            topic.replay.remove(topic.replay.positions[0])
-        if topic.read_position <= mark:
-            topic.read_position = self._after(mark)
-        self._cursor_moved(name, was)
+        sub.mark_delete = mark
+        sub.acked = {p for p in sub.acked if p > mark}
+        for connected in sub.consumers.values():
+            for position in [p for p in connected.pending if p <= mark]:
+                sub.drop(connected, position)
+        while sub.replay.positions and sub.replay.positions[0] <= mark:
+            sub.replay.remove(sub.replay.positions[0])
+        if sub.read_position <= mark:
+            sub.read_position = self._after(mark)
+        self._cursor_moved(number, was)
 
     # ---- consumers
 
     def connect(self, subscription: int, consumer: int) -> Refused | None:
         """Adds a consumer. O(entries that consumers hold)."""
-        topic = self._topics[subscription]
-        if consumer in topic.clients:
+        sub = self._subscriptions[subscription]
+        if consumer in sub.consumers:
             return Refused("illegal_state", "the consumer is connected")
-        takes_over = topic.kind == "failover" and consumer < min(topic.clients, default=consumer)
-        is_first = not topic.clients
-        topic.clients[consumer] = Client(consumer)
+        takes_over = sub.type == "failover" and consumer < min(sub.consumers, default=consumer)
+        is_first = not sub.consumers
+        sub.consumers[consumer] = ConnectedConsumer(consumer)
         if is_first or takes_over:
             self._restart(subscription)
         if self.cfg.counts_reads:
             self._activate(subscription)
         return None
 
-    def _restart(self, name: int) -> None:
-        """Rewinds the cursor: now, or when its reads are complete. O(entries that consumers hold)."""
-        topic = self._topics[name]
-        for client in topic.clients.values():
-            topic.drop_all(client)
-        for reading in topic.reads.values():
-            reading.cancelled = True
-        if not topic.reads:
-            self._rewind(name)
+    def _restart(self, number: int) -> None:
+        """Rewinds the cursor: now, or when its outstanding reads end. O(entries that consumers hold)."""
+        sub = self._subscriptions[number]
+        for connected in sub.consumers.values():
+            sub.drop_all(connected)
+        for read in sub.reads.values():
+            read.cancelled = True
+        if not sub.reads:
+            self._rewind(number)
 
     def disconnect(self, subscription: int, consumer: int) -> Refused | None:
         """Removes a consumer. O(entries that it holds)."""
-        topic = self._topics[subscription]
-        client = topic.clients.get(consumer)
-        if client is None:
+        sub = self._subscriptions[subscription]
+        connected = sub.consumers.get(consumer)
+        if connected is None:
             return Refused("illegal_state", "the consumer is not connected")
-        was_first = consumer == min(topic.clients)
-        held = topic.drop_all(client)
-        del topic.clients[consumer]
-        if not topic.clients:
-            for position in list(topic.replay.positions):
-                topic.replay.remove(position)
-            for reading in topic.reads.values():
-                reading.cancelled = True
+        was_first = consumer == min(sub.consumers)
+        held = sub.drop_all(connected)
+        del sub.consumers[consumer]
+        if not sub.consumers:
+            for position in list(sub.replay.positions):
+                sub.replay.remove(position)
+            for read in sub.reads.values():
+                read.cancelled = True
             self._deactivate(subscription)
-        elif topic.kind != "failover":
-            topic.put_into_replay(held)
+        elif sub.type != "failover":
+            sub.put_into_replay(held)
         elif was_first:
             self._restart(subscription)
         return None
 
     def flow(self, subscription: int, consumer: int, permits: int) -> Refused | None:
-        client = self._topics[subscription].clients.get(consumer)
-        if client is None:
+        connected = self._subscriptions[subscription].consumers.get(consumer)
+        if connected is None:
             return Refused("illegal_state", "the consumer is not connected")
-        client.permits += permits
+        connected.permits += permits
         return None
 
     def redeliver(self, subscription: int, consumer: int) -> Refused | None:
         """Puts the entries that a consumer holds into the replay queue. O(entries that it holds)."""
-        topic = self._topics[subscription]
-        client = topic.clients.get(consumer)
-        if client is None:
+        sub = self._subscriptions[subscription]
+        connected = sub.consumers.get(consumer)
+        if connected is None:
             return Refused("illegal_state", "the consumer is not connected")
-        if topic.kind != "failover":
-            topic.put_into_replay(topic.drop_all(client))
-        elif consumer == min(topic.clients):
+        if sub.type != "failover":
+            sub.put_into_replay(sub.drop_all(connected))
+        elif consumer == min(sub.consumers):
             self._restart(subscription)
         return None
 
@@ -225,21 +242,22 @@ class ManagedLedger:
 
     def read_more_entries(self, subscription: int) -> Started | Refused:
         """Starts a replay read or a normal read. O(replay queue, and the entries of the read)."""
-        topic = self._topics[subscription]
-        clients = topic.order()[:1] if topic.kind == "failover" else list(topic.clients.values())
-        most = min(sum([client.permits for client in clients]), self.cfg.read_batch)
-        if most <= 0 or "replay" in topic.reads:
+        sub = self._subscriptions[subscription]
+        consumers = sub.order()[:1] if sub.type == "failover" else list(sub.consumers.values())
+        most = min(sum([connected.permits for connected in consumers]), self.cfg.read_batch)
+        if most <= 0 or "replay" in sub.reads:
             return Refused("not_enabled", "no permits, or a replay read is outstanding")
-        for position in [p for p in topic.replay.positions if p in topic.acked]:
-            topic.replay.remove(position)
-        positions = self._replay_now(topic, most)
+        # Entries up to the mark-delete position have already left the queue (`_set_mark_delete`).
+        for position in [p for p in sub.replay.positions if p in sub.acked]:
+            sub.replay.remove(position)
+        positions = self._replay_now(sub, most)
         if positions:
             return self._start(subscription, "replay", positions, [(p, p) for p in positions])
-        if "normal" in topic.reads:
+        if "normal" in sub.reads:
             return Started("normal", (), ())
-        if topic.kind == "key_shared":
-            most = min(most, self.cfg.look_ahead - len(topic.replay))
-        first = self._valid_from(topic.read_position)
+        if sub.type == "key_shared":
+            most = min(most, self.cfg.look_ahead - len(sub.replay))
+        first = self._valid_from(sub.read_position)
         end = min(first.entry + most, self._ledgers[first.ledger])
         positions = [Position(first.ledger, entry) for entry in range(first.entry, end)]
         if not positions:
@@ -247,28 +265,28 @@ class ManagedLedger:
         self._set_read_position(subscription, first)
         return self._start(subscription, "normal", positions, [(positions[0], positions[-1])])
 
-    def _replay_now(self, topic: Topic, most: int) -> list[Position]:
-        if topic.kind != "key_shared":
-            return topic.replay.positions[:most]
-        clients = topic.order()
-        permits = {client.number: client.permits for client in clients}
+    def _replay_now(self, sub: LiveSubscription, most: int) -> list[Position]:
+        if sub.type != "key_shared":
+            return sub.replay.positions[:most]
+        consumers = sub.order()
+        permits = {connected.number: connected.permits for connected in consumers}
         taken: list[Position] = []
-        for position in topic.replay.positions:
-            client = clients[self._key_of(position) % len(clients)]
-            if permits[client.number] > 0 and not topic.is_held_elsewhere(client, position):
-                permits[client.number] -= 1
+        for position in sub.replay.positions:
+            connected = consumers[self._key_of(position) % len(consumers)]
+            if permits[connected.number] > 0 and not sub.is_held_elsewhere(connected, position):
+                permits[connected.number] -= 1
                 taken.append(position)
                 if len(taken) == most:
                     break
         return taken
 
     def _start(
-        self, name: int, kind: Kind, positions: list[Position], asked: list[tuple[Position, Position]]
+        self, number: int, kind: Kind, positions: list[Position], asked: list[tuple[Position, Position]]
     ) -> Started:
-        reading = self._topics[name].reads[kind] = Reading()
+        read = self._subscriptions[number].reads[kind] = DispatcherRead()
         numbers = range(self._cache.next_request, self._cache.next_request + len(asked))
-        reading.requests.update(numbers)
-        self._readers.update(dict.fromkeys(numbers, (name, kind)))
+        read.requests.update(numbers)
+        self._readers.update(dict.fromkeys(numbers, (number, kind)))
         issued: list[Issued] = []
         for low, high in asked:
             answer = self._cache.read(0, low.ledger, low.entry, high.entry, 0)
@@ -279,12 +297,12 @@ class ManagedLedger:
 
     def _expected_reads(self, request: int) -> int:
         """Returns the expected read count of the entries that a request reads from storage. O(log subscriptions)."""
-        name, kind = self._readers[request]
+        number, kind = self._readers[request]
         if kind == "replay":
             return 0
         if self.cfg.counts_reads:
-            return self._active.number_at_same_position_or_before(name)
-        return int(self._topics[name].caches_reads)
+            return self._active.number_at_same_position_or_before(number)
+        return int(self._subscriptions[number].caches_reads)
 
     def complete_storage_read(self, storage_read: int, success: bool) -> CacheReading | Refused:
         """Storage completes or fails a read. Cost as `EntryCaches.complete_storage_read`."""
@@ -296,79 +314,84 @@ class ManagedLedger:
         return answer
 
     def _take(self, answers: tuple[Answered, ...]) -> None:
-        """Takes the answers of complete and failed requests to the cache. O(their entries)."""
+        """Hands the answers of the cache to the reads whose requests completed or failed. O(entries of the answers)."""
         for answer in answers:
-            name, kind = self._readers.pop(answer.request)
-            topic = self._topics[name]
-            reading = topic.reads[kind]
-            reading.requests.discard(answer.request)
-            reading.failed |= not answer.ok
-            reading.entries += [ReadEntry(each.position, each.copy) for each in answer.entries]
+            number, kind = self._readers.pop(answer.request)
+            sub = self._subscriptions[number]
+            read = sub.reads[kind]
+            read.requests.discard(answer.request)
+            read.failed |= not answer.ok
+            read.entries += [ReadEntry(each.position, each.copy) for each in answer.entries]
             if kind == "normal" and answer.entries:
                 last = answer.entries[-1].position
                 after = Position(last.ledger, last.entry + 1)
-                if after > topic.mark_delete:
-                    self._set_read_position(name, after)
-            if reading.failed and not reading.requests:
-                del topic.reads[kind]
-                self._discard(reading)
-                if reading.cancelled:
-                    self._rewind(name)
+                if after > sub.mark_delete:
+                    self._set_read_position(number, after)
+            if read.failed and not read.requests:
+                del sub.reads[kind]
+                self._discard(read)
+                if read.cancelled:
+                    self._rewind(number)
 
-    def _discard(self, reading: Reading) -> None:
-        for entry in reading.entries:
+    def _discard(self, read: DispatcherRead) -> None:
+        for entry in read.entries:
             self._cache.discard(entry.copy)
 
     def dispatch(self, subscription: int, kind: Kind) -> Dispatched | Refused:
-        """Sends the entries of a complete read, or puts them back for replay. O(its entries log consumers)."""
-        topic = self._topics[subscription]
-        reading = topic.reads.get(kind)
-        if reading is None or reading.requests:
+        """Dispatches the entries of a complete read: sent, put back for replay, skipped or discarded.
+
+        Cost for each entry as `_receiver` and `ReplayQueue.remove`.
+        """
+        sub = self._subscriptions[subscription]
+        read = sub.reads.get(kind)
+        if read is None or read.requests:
             return Refused("not_enabled", "no read is complete")
-        del topic.reads[kind]
-        reading.entries.sort()
-        if reading.cancelled or not topic.clients:
-            self._discard(reading)
+        del sub.reads[kind]
+        read.entries.sort()
+        if read.cancelled or not sub.consumers:
+            self._discard(read)
             self._rewind(subscription)
-            return Dispatched((), (), (), tuple([entry.position for entry in reading.entries]))
-        clients = topic.order()
+            return Dispatched((), (), (), tuple([entry.position for entry in read.entries]))
+        consumers = sub.order()
         sent: list[tuple[Position, int]] = []
         replayed: list[Position] = []
         skipped: list[Position] = []
-        for entry in reading.entries:
+        for entry in read.entries:
             position = entry.position
-            if topic.is_acked(position):
+            if sub.is_acked(position):
                 skipped.append(position)
-                topic.replay.remove(position)
+                sub.replay.remove(position)
                 self._cache.release(entry.copy)
                 continue
-            client = self._receiver(topic, clients, position)
-            if client is None:
+            connected = self._receiver(sub, consumers, position)
+            if connected is None:
                 replayed.append(position)
                 self._cache.replay(entry.copy)
                 self._cache.release(entry.copy)
-                topic.replay.add(position)
+                sub.replay.add(position)
                 continue
-            sent.append((position, client.number))
-            client.permits -= 1
-            topic.hold(client, position)
-            topic.replay.remove(position)
-            topic.sent.append(entry)
+            sent.append((position, connected.number))
+            connected.permits -= 1
+            sub.hold(connected, position)
+            sub.replay.remove(position)
+            sub.sent.append(entry)
         return Dispatched(tuple(sent), tuple(replayed), tuple(skipped), ())
 
-    def _receiver(self, topic: Topic, clients: list[Client], position: Position) -> Client | None:
-        """Returns the consumer that can take an entry now. O(consumers) for a Shared subscription, else O(1)."""
-        if topic.kind == "failover":
-            return clients[0]
-        if topic.kind == "shared":
-            return next((client for client in clients if client.permits > 0), None)
-        client = clients[self._key_of(position) % len(clients)]
-        blocked = topic.replay.has_earlier(position) or topic.is_held_elsewhere(client, position)
-        return client if client.permits > 0 and not blocked else None
+    def _receiver(
+        self, sub: LiveSubscription, consumers: list[ConnectedConsumer], position: Position
+    ) -> ConnectedConsumer | None:
+        """Returns the consumer that can take an entry now, or None. Shared: O(consumers); otherwise O(1)."""
+        if sub.type == "failover":
+            return consumers[0]
+        if sub.type == "shared":
+            return next((connected for connected in consumers if connected.permits > 0), None)
+        connected = consumers[self._key_of(position) % len(consumers)]
+        blocked = sub.replay.has_earlier(position) or sub.is_held_elsewhere(connected, position)
+        return connected if connected.permits > 0 and not blocked else None
 
     def release(self, subscription: int) -> Position | Refused:
-        """Completes the write of the oldest sent entry. O(n) in memory moves."""
-        sent = self._topics[subscription].sent
+        """Releases the oldest sent entry, which was written to the connection. O(sent entries) in memory moves."""
+        sent = self._subscriptions[subscription].sent
         if not sent:
             return Refused("not_enabled", "no entry is being sent")
         entry = sent.pop(0)
@@ -379,66 +402,67 @@ class ManagedLedger:
 
     def acknowledge(self, subscription: int, position: Position) -> Refused | None:
         """Acknowledges an entry. O(consumers + individually deleted entries)."""
-        topic = self._topics[subscription]
-        holder = next((client for client in topic.clients.values() if position in client.pending), None)
+        sub = self._subscriptions[subscription]
+        holder = next((connected for connected in sub.consumers.values() if position in connected.pending), None)
         if holder is not None:
-            topic.drop(holder, position)
-        elif position not in topic.replay or topic.is_acked(position):
+            sub.drop(holder, position)
+        elif position not in sub.replay or sub.is_acked(position):
             return Refused("illegal_argument", "no consumer holds the entry")
-        topic.acked.add(position)
-        self._set_mark_delete(subscription, topic.mark_delete)
+        sub.acked.add(position)
+        self._set_mark_delete(subscription, sub.mark_delete)
         return None
 
     def mark_delete(self, subscription: int, position: Position) -> Refused | None:
-        """Acknowledges all entries up to a position. O(entries that are tracked)."""
-        if position <= self._topics[subscription].mark_delete or not self._has(position):
+        """Acknowledges all entries up to a position. Cost as `_set_mark_delete`."""
+        if position <= self._subscriptions[subscription].mark_delete or not self._has(position):
             return Refused("illegal_argument", "the position is acknowledged, or not in the log")
         self._set_mark_delete(subscription, position)
         return None
 
     def seek(self, subscription: int, position: Position) -> Refused | None:
-        """Disconnects all consumers and moves the cursor. O(entries that they hold)."""
+        """Disconnects all consumers and moves the cursor. O(entries that consumers hold + replay queue)."""
         if not self._has(position) and position != (self._last, self._ledgers[self._last]):
             return Refused("illegal_argument", "the position is not in the log, nor directly after it")
-        topic = self._topics[subscription]
-        for consumer in sorted(topic.clients):
+        sub = self._subscriptions[subscription]
+        for consumer in sorted(sub.consumers):
             self.disconnect(subscription, consumer)
-        was = self._tracked(topic)
-        topic.mark_delete, topic.read_position = Position(position.ledger, position.entry - 1), position
-        topic.acked = set()
+        was = self._tracked(sub)
+        sub.mark_delete, sub.read_position = Position(position.ledger, position.entry - 1), position
+        sub.acked = set()
         self._cursor_moved(subscription, was)
         return None
 
     # ---- periodic tasks
 
-    def _backlog(self, topic: Topic) -> int:
+    def _backlog(self, sub: LiveSubscription) -> int:
         """Returns the number of unacknowledged entries to read. O(ledgers + individually deleted entries)."""
-        ledger, entry = topic.read_position
+        ledger, entry = sub.read_position
+        # `before` is the number of entries of the ledger that are before the read position.
         before = min(entry, self._ledgers[ledger]) if ledger in self._ledgers else 0
         ahead = sum([entries for number, entries in self._ledgers.items() if number >= ledger]) - before
-        return ahead - len([p for p in topic.acked if p >= topic.read_position])
+        return ahead - len([p for p in sub.acked if p >= sub.read_position])
 
     def check_backlogged_cursors(self) -> Refused | None:
         """Activates cursors with consumers and a small backlog. O(subscriptions * ledgers)."""
         if self.cfg.counts_reads:
             return Refused("unsupported", "a cursor is active while it has consumers")
-        for name, topic in enumerate(self._topics):
-            if topic.clients and self._backlog(topic) < self.cfg.backlogged_threshold:
-                self._activate(name)
+        for number, sub in enumerate(self._subscriptions):
+            if sub.consumers and self._backlog(sub) < self.cfg.backlogged_threshold:
+                self._activate(number)
             else:
-                self._deactivate(name)
+                self._deactivate(number)
         return None
 
     def check_cursors_to_cache_entries(self) -> Refused | None:
-        """Marks backlogged cursors with similar backlogs. O(subscriptions^2)."""
+        """Sets or clears `caches_reads` of every subscription, by its backlog and similar ones. O(subscriptions^2)."""
         if self.cfg.counts_reads:
             return Refused("unsupported", "reads are cached by their expected read counts")
         if self.cfg.min_backlog_cursors:
-            backlogs = [self._backlog(topic) for topic in self._topics]
-            for topic, own in zip(self._topics, backlogs, strict=True):
+            backlogs = [self._backlog(sub) for sub in self._subscriptions]
+            for sub, own in zip(self._subscriptions, backlogs, strict=True):
                 near = [n for n in backlogs if -self.cfg.max_backlog_between <= n - own <= self.cfg.max_backlog_between]
-                # `near` has the own backlog, which does not count
-                topic.caches_reads = own >= self.cfg.min_backlog_entries and len(near) > self.cfg.min_backlog_cursors
+                # `near` includes the own backlog, so `>` excludes this one from the count
+                sub.caches_reads = own >= self.cfg.min_backlog_entries and len(near) > self.cfg.min_backlog_cursors
         return None
 
     def do_cache_eviction(self) -> int:
@@ -457,18 +481,18 @@ class ManagedLedger:
 
     def check(self) -> list[str]:
         wrong = self._cache.check() + self._active.check()
-        for name, topic in enumerate(self._topics):
-            if not topic.replay.keys_are_consistent():
-                wrong.append(f"subscription {name}: the replay queue and its entries by key differ")
+        for number, sub in enumerate(self._subscriptions):
+            if not sub.replay.keys_are_consistent():
+                wrong.append(f"subscription {number}: the replay queue and its entries by key differ")
             held: dict[int, dict[int, int]] = {}
-            for client in topic.clients.values():
-                for position in client.pending:
+            for connected in sub.consumers.values():
+                for position in connected.pending:
                     of_key = held.setdefault(self._key_of(position), {})
-                    of_key[client.number] = of_key.get(client.number, 0) + 1
-            if held != topic.holders:
-                wrong.append(f"subscription {name}: the holders of keys are not those of the pending acks")
+                    of_key[connected.number] = of_key.get(connected.number, 0) + 1
+            if held != sub.holders:
+                wrong.append(f"subscription {number}: the holders of keys are not those of the pending acks")
         waiting = {
-            n: (i, k) for i, topic in enumerate(self._topics) for k, r in topic.reads.items() for n in r.requests
+            n: (i, k) for i, sub in enumerate(self._subscriptions) for k, r in sub.reads.items() for n in r.requests
         }
         if waiting != self._readers or waiting.keys() != self._cache.pending_requests():
             wrong.append("the readers of requests are not the outstanding reads")
@@ -478,7 +502,9 @@ class ManagedLedger:
 
     def view(self) -> State:
         ledgers = tuple([Ledger(number, entries) for number, entries in self._ledgers.items()])
-        return State(ledgers, self._cache.view(), self._active.view(), tuple([topic.view() for topic in self._topics]))
+        return State(
+            ledgers, self._cache.view(), self._active.view(), tuple([sub.view() for sub in self._subscriptions])
+        )
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> ManagedLedger:
@@ -491,10 +517,10 @@ class ManagedLedger:
         self._cache.expected = self._expected_reads
         for ledger, entries in state.ledgers:
             for entry in range(entries):
-                self._cache.store(Position(ledger, entry), cfg.entry_bytes[entry % len(cfg.entry_bytes)])
+                self._cache.store_entry(Position(ledger, entry), cfg.entry_bytes[entry % len(cfg.entry_bytes)])
         self._active = ActiveCursors.load(self._active.cfg, state.active)
-        for name, (topic, sub) in enumerate(zip(self._topics, state.subscriptions, strict=True)):
-            topic.load(sub)
-            self._readers |= dict.fromkeys(sub.normal_read.requests if sub.normal_read else (), (name, "normal"))
-            self._readers |= dict.fromkeys(sub.replay_read.requests if sub.replay_read else (), (name, "replay"))
+        for number, (own, sub) in enumerate(zip(self._subscriptions, state.subscriptions, strict=True)):
+            own.load(sub)
+            self._readers |= dict.fromkeys(sub.normal_read.requests if sub.normal_read else (), (number, "normal"))
+            self._readers |= dict.fromkeys(sub.replay_read.requests if sub.replay_read else (), (number, "replay"))
         return self

@@ -16,7 +16,7 @@ KeyOf = Callable[[Position], int]
 
 
 def cache_config(cfg: Config) -> CacheConfig:
-    """Returns the settings of the entry cache; storage is empty at first."""
+    """Returns the config of the entry cache. `stored` is empty: `TopicCache.store_entry` adds entries to storage."""
     return CacheConfig(
         caches=1,
         stored=(),
@@ -30,13 +30,13 @@ def cache_config(cfg: Config) -> CacheConfig:
 
 
 class TopicCache(EntryCaches):
-    """The entry cache of one topic. It asks for the expected read count of entries when storage answers."""
+    """The entry cache of one topic. The expected read count of entries from storage is set when storage answers."""
 
-    #: request -> expected read count of the entries that it reads from storage
+    #: request -> expected read count of the entries that the request reads from storage
     expected: Callable[[int], int]
 
-    def store(self, position: Position, bytes: int) -> None:
-        """Storage has one entry more. O(entries of the ledger)."""
+    def store_entry(self, position: Position, bytes: int) -> None:
+        """Adds an entry to storage, at the end of a ledger. O(entries of the ledger)."""
         self._stored[0, position.ledger] = (*self._stored.get((0, position.ledger), ()), bytes)
 
     def delete(self, ledger: int) -> None:
@@ -62,13 +62,14 @@ class TopicCache(EntryCaches):
         return self._next_request
 
     def _receive_entries(self, read: OutstandingRead, entries: int) -> None:
+        """Receives entries from storage, with the count of this moment for the request that issued the read."""
         read.initiator.expected_reads = self.expected(read.initiator.number)
         super()._receive_entries(read, entries)
-        read.initiator.expected_reads = 0
+        read.initiator.expected_reads = 0  # as in the model, in which a request to the cache has the count 0
 
 
 class ReplayQueue:
-    """Entries that wait to be read again, sorted, and by key."""
+    """The positions of the entries that wait to be read again: sorted, and also sorted by key."""
 
     def __init__(self, key_of: KeyOf, positions: Iterable[Position] = ()) -> None:
         self._key_of = key_of
@@ -95,7 +96,7 @@ class ReplayQueue:
                 del self._by_key[key]
 
     def has_earlier(self, position: Position) -> bool:
-        """Whether an earlier entry with the same key waits. O(1)."""
+        """Whether the queue has an earlier entry with the same key. O(1)."""
         same = self._by_key.get(self._key_of(position))
         return same is not None and same[0] < position
 
@@ -111,7 +112,7 @@ class ReplayQueue:
         return sorted(p for same in self._by_key.values() for p in same) == self.positions
 
 
-class Client:
+class ConnectedConsumer:
     """A connected consumer."""
 
     def __init__(self, number: int, permits: int = 0, pending: Iterable[Position] = ()) -> None:
@@ -120,8 +121,8 @@ class Client:
         self.pending = set(pending)
 
 
-class Reading:
-    """A read that is not dispatched."""
+class DispatcherRead:
+    """A read of a dispatcher that is neither dispatched nor failed."""
 
     def __init__(self, read: Read | None = None) -> None:
         self.requests = set(read.requests) if read else set()
@@ -130,30 +131,30 @@ class Reading:
         self.failed = read.failed if read else False
 
     def view(self) -> Read:
-        """Returns the model's read."""
+        """Returns the model's read. Its `min_replayed_position` is None, because `replay_order` is earlier_of_key."""
         entries = tuple(sorted(self.entries))
         return Read(tuple(sorted(self.requests)), entries, self.cancelled, self.failed, None)
 
 
-class Topic:
-    """A subscription: cursor and dispatcher."""
+class LiveSubscription:
+    """A subscription of the implementation: cursor and dispatcher. `Subscription` is the one of the model."""
 
-    def __init__(self, kind: str, key_of: KeyOf) -> None:
-        self.kind = kind
+    def __init__(self, subscription_type: str, key_of: KeyOf) -> None:
+        self.type = subscription_type
         self.key_of = key_of
         self.read_position = Position(0, 0)
         self.mark_delete = Position(0, -1)
         self.acked: set[Position] = set()
         self.caches_reads = False
-        self.clients: dict[int, Client] = {}
-        self.holders: dict[int, dict[int, int]] = {}  # key -> consumer -> entries that it holds
+        self.consumers: dict[int, ConnectedConsumer] = {}
+        self.holders: dict[int, dict[int, int]] = {}  # key -> consumer -> number of held entries of the key
         self.replay = ReplayQueue(key_of)
-        self.reads: dict[str, Reading] = {}
+        self.reads: dict[str, DispatcherRead] = {}  # outstanding reads, by kind
         self.sent: list[ReadEntry] = []
 
-    def order(self) -> list[Client]:
+    def order(self) -> list[ConnectedConsumer]:
         """Returns the consumers by number. O(n log n)."""
-        return [self.clients[number] for number in sorted(self.clients)]
+        return [self.consumers[number] for number in sorted(self.consumers)]
 
     def is_acked(self, position: Position) -> bool:
         """Whether an entry is acknowledged. O(1)."""
@@ -161,28 +162,28 @@ class Topic:
 
     # ---- entries that consumers hold
 
-    def hold(self, client: Client, position: Position) -> None:
+    def hold(self, consumer: ConnectedConsumer, position: Position) -> None:
         """Gives an entry to a consumer. O(1)."""
-        client.pending.add(position)
+        consumer.pending.add(position)
         held = self.holders.setdefault(self.key_of(position), {})
-        held[client.number] = held.get(client.number, 0) + 1
+        held[consumer.number] = held.get(consumer.number, 0) + 1
 
-    def drop(self, client: Client, position: Position) -> None:
+    def drop(self, consumer: ConnectedConsumer, position: Position) -> None:
         """Takes an entry from a consumer. O(1)."""
-        client.pending.discard(position)
+        consumer.pending.discard(position)
         key = self.key_of(position)
         held = self.holders[key]
-        held[client.number] -= 1
-        if not held[client.number]:
-            del held[client.number]
+        held[consumer.number] -= 1
+        if not held[consumer.number]:
+            del held[consumer.number]
         if not held:
             del self.holders[key]
 
-    def drop_all(self, client: Client) -> list[Position]:
+    def drop_all(self, consumer: ConnectedConsumer) -> list[Position]:
         """Drops all entries that a consumer holds, and returns them in order. O(n log n)."""
-        positions = sorted(client.pending)
+        positions = sorted(consumer.pending)
         for position in positions:
-            self.drop(client, position)
+            self.drop(consumer, position)
         return positions
 
     def put_into_replay(self, positions: Iterable[Position]) -> None:
@@ -191,10 +192,10 @@ class Topic:
             if not self.is_acked(position):
                 self.replay.add(position)
 
-    def is_held_elsewhere(self, client: Client, position: Position) -> bool:
-        """Whether another consumer holds entries with the key of an entry. O(1)."""
+    def is_held_elsewhere(self, consumer: ConnectedConsumer, position: Position) -> bool:
+        """Whether another consumer than a given one holds entries with the key of an entry. O(1)."""
         held = self.holders.get(self.key_of(position))
-        return held is not None and (len(held) > 1 or client.number not in held)
+        return held is not None and (len(held) > 1 or consumer.number not in held)
 
     # ---- for the engines
 
@@ -218,11 +219,11 @@ class Topic:
         self.caches_reads, self.sent = sub.caches_reads, list(sub.sent)
         self.replay = ReplayQueue(self.key_of, sub.replay)
         for c in sub.consumers:
-            client = self.clients[c.consumer] = Client(c.consumer, c.permits)
+            consumer = self.consumers[c.consumer] = ConnectedConsumer(c.consumer, c.permits)
             for position in c.pending:
-                self.hold(client, position)
+                self.hold(consumer, position)
         self.reads = {
-            kind: Reading(read)
+            kind: DispatcherRead(read)
             for kind, read in (("normal", sub.normal_read), ("replay", sub.replay_read))
             if read is not None
         }

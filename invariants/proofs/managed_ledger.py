@@ -35,8 +35,8 @@ def positions_agree(first: int, second: int, ledger: int, entry: int) -> bool:
     implementation._ledgers, implementation._last = {0: first, 1: second}, 1
     s = model.start(cfg)._replace(ledgers=(Ledger(0, first), Ledger(1, second)))
     position = Position(ledger, entry)
-    implementation._topics[0].read_position = position
-    same_backlog = implementation._backlog(implementation._topics[0]) == model.entries_from(s, position)
+    implementation._subscriptions[0].read_position = position
+    same_backlog = implementation._backlog(implementation._subscriptions[0]) == model.entries_from(s, position)
     return implementation._valid_from(position) == model.valid_from(s, position) and same_backlog
 
 
