@@ -75,7 +75,7 @@ class Config(NamedTuple):
     #: whether entries have expected read counts
     counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", (("4.1", True),))] = True
 
-    #: handler of an entry after a duplicate put: the old one ("keep"), or, unless deallocated, that of the put
+    #: handler of an entry after a duplicate put: the old one, or that of the put unless the value is deallocated
     duplicate_put: Annotated[
         Literal["keep", "latest_handler"],
         Rule(Origin.RECORDED, {"keep": f"RangeEntryCacheImpl.insert, {SHIPPED}", "latest_handler": "2026-09"}),
@@ -376,7 +376,7 @@ def replay(cfg: Config, s: State, copy: int) -> Step[State, Count]:
 
 @range_cache.action
 def mark_read(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Count | None]:
-    """`EntryReadCountHandlerImpl.markRead`: a read without a copy: decrements and returns the read count, if cached."""
+    """`EntryReadCountHandlerImpl.markRead`: a read without a copy; returns the new read count, None if not cached."""
     present = find(s, cache, position)
     if present is None:
         return s, None

@@ -49,7 +49,10 @@ def key_of(event: Event) -> Key:
 
 
 def unchanged(before: State, after: State) -> bool:
-    """Whether a step changed no slot, no entry and no copy: the state after it has the same tuples as before."""
+    """Whether a step changed no slot, no entry and no copy.
+
+    Compares objects by identity: false also if a step replaced a tuple by an equal tuple.
+    """
     return (
         after.queue is before.queue and after.orphaned_copies is before.orphaned_copies and after.stash is before.stash
     )
