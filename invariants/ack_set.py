@@ -58,8 +58,9 @@ def update_changes_only_named_messages(cfg: Config, before: State, event: Event,
     """An update sets, clears or flips the bits of its range or index, and no others."""
     if was_rejected(event):
         return True
-    wanted, old = messages_in_arguments(event), unacknowledged_in(before, event)
-    new = old | wanted if event.name in SET_CALLS else old - wanted if event.name in CLEAR_CALLS else old ^ wanted
+    named, old = messages_in_arguments(event), unacknowledged_in(before, event)
+    # a set, a clear, or a flip
+    new = old | named if event.name in SET_CALLS else old - named if event.name in CLEAR_CALLS else old ^ named
     return unacknowledged_in(after, event) == new
 
 
@@ -103,9 +104,10 @@ def query_leaves_state_unchanged(cfg: Config, before: State, event: Event, after
 
 @always(ack_set, on=("get_index", "next_set_bit", "next_clear_bit"))
 def query_finds_unacknowledged_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A query returns whether a message is unacknowledged, or the first set or clear bit from an index on.
+    """`get_index` returns whether a message is unacknowledged; the other queries return the first set or clear bit from
+    an index on.
 
-    If there is no set bit, the query for one returns -1.
+    If there is no set bit, `next_set_bit` returns -1.
     """
     if was_rejected(event):
         return True
@@ -146,7 +148,7 @@ def ack_set_is_empty_iff_all_acknowledged(cfg: Config, before: State, event: Eve
 
 @always(ack_set, on=("is_ack_set_overlap",))
 def overlap_iff_message_acknowledged_in_both(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two ack sets overlap if and only if both acknowledge the same message of the batch.
+    """Two ack sets overlap if and only if a message of the batch is acknowledged by both.
 
     Missing words at the end count as zeros. If the batch size is unknown, the batch is as long as the longer ack set. A
     null ack set overlaps with none.
@@ -181,6 +183,8 @@ def comparison_orders_by_first_unacknowledged(cfg: Config, before: State, event:
 def call_is_rejected_iff_invalid(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A call is rejected if and only if its batch is not open, its index, range or words exceed the batch, its range is
     inverted, a position to compare is null, or one of two positions to combine has no ack set.
+
+    The first index of `next_set_bit` and `next_clear_bit` may exceed the batch.
     """
     if "batch" in event.arguments and event.arguments["batch"] not in [b.batch for b in before.batches]:
         return was_rejected(event) and event.outcome.kind == "not_open"
@@ -216,7 +220,7 @@ def only_second_word_has_bits(cfg: Config, s: State) -> bool:
 
 @sometimes(ack_set, on=(*CLEAR_CALLS, "and_with"))
 def last_message_is_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call acknowledges the last unacknowledged message of a batch while another batch has some."""
+    """A call acknowledges the last unacknowledged message of a batch; another batch has unacknowledged messages."""
     if was_rejected(event) or after == before or unacknowledged_in(after, event):
         return False
     return any(b.bits for b in after.batches)
@@ -224,17 +228,17 @@ def last_message_is_acknowledged(cfg: Config, before: State, event: Event, after
 
 @sometimes(ack_set, on=("open_batch",))
 def batch_is_opened_after_recycling(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A batch is opened after a second one was recycled, while a third one is open."""
+    """A batch is opened after another batch was recycled, and while a third batch is open."""
     return len(before.batches) > 0 and before.next_batch > len(before.batches) + 1
 
 
 @sometimes(ack_set, on=("is_ack_set_overlap",))
 def overlap_is_in_trimmed_words_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two ack sets both acknowledge messages only in words that were trimmed from both."""
+    """Two ack sets overlap, but only in words that both lack: zero words at the end, which were trimmed."""
     current, other = event.arguments["current"], event.arguments["other"]
     if current is None or other is None or len(current) != len(other) or cfg.batch_size <= 64 * len(current):
         return False
-    return all(a | b == -1 for a, b in zip(current, other, strict=True))
+    return all(a | b == -1 for a, b in zip(current, other, strict=True))  # -1: no message is acknowledged by both
 
 
 @sometimes(ack_set, on=("is_ack_set_overlap",), given=lambda cfg: cfg.overlap == "within_batch")
@@ -243,6 +247,7 @@ def disjoint_acks_have_clear_padding(cfg: Config, before: State, event: Event, a
     current, other = event.arguments["current"], event.arguments["other"]
     if not current or not other or cfg.batch_size % 64 == 0 or event.outcome is not False:
         return False
+    # a bit that is clear in both words is beyond the batch, because the ack sets do not overlap
     return len(current) == 1 and len(other) == 1 and current != other and current[0] | other[0] != -1
 
 

@@ -1,23 +1,23 @@
 """Ack sets (PIP-54): which messages of a batch are not yet acknowledged; how ack sets are combined and compared.
 
 Models `BitSetRecyclable` as the broker uses it for batch indexes, and `PositionAckSetUtil`. One step is one call.
-(`ManagedCursorImpl.batchDeletedIndexes` had values of this class until apache/pulsar#23833.)
+(Until apache/pulsar#23833, the values of `ManagedCursorImpl.batchDeletedIndexes` were of type `BitSetRecyclable`.)
 
 An ack set is an array of 64-bit words, each a signed integer; word 0 has the batch indexes 0 to 63. A set bit is an
 unacknowledged message, and a clear bit is an acknowledged message. Missing words at the end count as zeros.
 
     and       acknowledges the messages that either ack set acknowledges: bitwise AND. Zero words at the end are trimmed
     empty     whether all messages are acknowledged
-    overlap   whether both ack sets acknowledge the same message of the batch. If the ack sets are those of two
+    overlap   whether a message of the batch is acknowledged by both ack sets. If the ack sets are those of two
               transactions, the transactions conflict
     compare   by position; within an entry by the first unacknowledged message. A position without an ack set, or with
               an empty one, acknowledges the whole entry and is the largest of the entry
 
 State: the bit sets in use, one for each open batch. `open_batch` creates a bit set and returns the number of the batch;
-later calls take this number. `recycle` removes the bit set. All batches have the same size, `batch_size`. 0 means that
-the size is unknown; then an ack set is as long as its words. If the size is known, a call that reads or changes bits of
-a bit set beyond the batch is rejected. `next_set_bit` and `next_clear_bit` may start beyond the batch, and the calls on
-two ack sets take ack sets of any length.
+later calls take this number. `recycle` removes the bit set. All batches have the same size, `batch_size`. If
+`batch_size` is 0, the size is unknown; an ack set is then as long as its words. If the size is known, a call that reads
+or changes bits of a bit set beyond the batch is rejected. Exceptions: `next_set_bit` and `next_clear_bit` may start
+beyond the batch, and the calls on two ack sets take ack sets of any length.
 
 A mask is an ack set as one non-negative integer of any length: bit i is message i. `model/batch_acks` and the
 transaction models use the functions on masks.
@@ -129,7 +129,7 @@ class AckPosition(NamedTuple):
 
 
 class Updated(NamedTuple):
-    """Outcome of `andAckSet` of two positions: the ack set of the current position after the call."""
+    """Outcome of `andAckSet` of two positions: the ack set of the position `current` after the call."""
 
     current_ack_set: AckSet | None
 
@@ -301,10 +301,10 @@ def and_ack_set(cfg: Config, s: State, first: AckSet, second: AckSet) -> Step[St
 def and_position_ack_set(
     cfg: Config, s: State, current: AckPosition | None, other: AckPosition | None
 ) -> Step[State, Updated | None]:
-    """Replaces the current position's ack set by the AND of both ack sets (`andAckSet`), also if the entries differ.
+    """Replaces the ack set of `current` by the AND of both ack sets (`andAckSet`), also if the entries differ.
 
-    If a position is null, nothing changes. A position without `AckSetState`, or with a null ack set, is rejected.
-    Returns the current position's ack set; None if the current position is null.
+    If a position is null, nothing changes. Otherwise, a position without `AckSetState` or with a null ack set is
+    rejected. Returns the ack set of `current` after the call; None if `current` is null.
     """
     if current is None:
         return s, None
@@ -325,7 +325,7 @@ def is_ack_set_empty(cfg: Config, s: State, ack_set: AckSet) -> Step[State, bool
 
 @ack_set.action
 def is_ack_set_overlap(cfg: Config, s: State, current: AckSet | None, other: AckSet | None) -> Step[State, bool]:
-    """Returns whether two ack sets acknowledge the same message (`isAckSetOverlap`).
+    """Returns whether a message is acknowledged by both ack sets (`isAckSetOverlap`).
 
     Returns False if an ack set is null, although a position without ack set acknowledges its whole entry. If the batch
     size is unknown, the batch is as long as the longer array.
@@ -346,7 +346,7 @@ def compared_bits(cfg: Config, current: AckSet, other: AckSet) -> int:
 def compare_with_ack_set(
     cfg: Config, s: State, current: AckPosition | None, other: AckPosition | None
 ) -> Step[State, int]:
-    """Returns a negative number, 0 or a positive number as the current position is smaller, equal or larger.
+    """Returns a negative number, 0 or a positive number if `current` is smaller than, equal to or larger than `other`.
 
     Within an entry, the result is the difference of the first unacknowledged messages (`compareToWithAckSet`). A
     position that acknowledges the whole entry has no unacknowledged message and is the largest.

@@ -14,7 +14,7 @@ entry, one ledger rollover, or one crash.
     record           a write persists the mark-delete position, and up to the configured limits the lowest ranges of
                      individually deleted entries and the lowest ack sets
     crash            memory is lost, and a recovery reads the durable record: acks may be lost, but no ack is invented
-    close            a write of memory, without a crash: the reopened cursor has all acks that fit in a record
+    close            memory is written when the cursor is closed: the reopened cursor has all acks that fit in a record
     reset            seek: `asyncResetCursor` to an entry, to some messages of an entry, or after the last entry. Memory
                      changes when the record of the reset is durable
     queue            while a read or write is in flight, resets and writes are queued. Afterwards one write starts for
@@ -207,6 +207,7 @@ def ack_individual(cfg: Config, s: State, acks: tuple[Ack, ...]) -> Step[State, 
         return with_acks(cfg, s, after, individual=True), newly_acked
     if cfg.lists_are_atomic or after == s.acks:
         return refused(s, "illegal_argument", after_last)
+    # as in `asyncDelete`, the mark-delete position does not advance, and the cursor does not become dirty
     return s._replace(acks=after), Failed("illegal_argument", after_last)
 
 
@@ -222,25 +223,25 @@ def with_acks(cfg: Config, s: State, after: Acks, *, individual: bool = False) -
     """Returns the state with new acknowledgements; the mark-delete and read positions advance.
 
     A change makes the cursor dirty. If `partial_acks_are_dirty` is false, individual acks make the cursor dirty if and
-    only if the cursor has individually deleted entries before the mark-delete position advances.
+    only if an entry is individually deleted in `after`, before the mark-delete position advances.
     """
-    is_changed = after is not s.acks and after != s.acks
+    makes_dirty = after is not s.acks and after != s.acks
     if individual and not cfg.partial_acks_are_dirty:
-        is_changed = after.deleted != 0
+        makes_dirty = after.deleted != 0
     after = with_mark_delete_advanced(after)
-    if after is s.acks and not is_changed:
+    if after is s.acks and not makes_dirty:
         return s
-    return s._replace(acks=after, read_position=max(s.read_position, after.first_unacked), dirty=s.dirty or is_changed)
+    return s._replace(acks=after, read_position=max(s.read_position, after.first_unacked), dirty=s.dirty or makes_dirty)
 
 
 @batch_acks.action
 def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> Step[State, int]:
     """`asyncMarkDelete`: acknowledges all entries before an entry, and the entry, whole or by ack set.
 
-    The mark-delete position advances to the entry or, if messages of the entry remain, to the previous entry; then over
-    individually deleted entries. An ack fails if its position has no entry, if its ack set has a bit beyond the batch,
-    or if the mark-delete position would move back. If `cumulative_ack_is_validated_first` is false, a failed ack can
-    leave its ack set in memory. Returns the number of newly acknowledged messages.
+    The mark-delete position advances to the entry or, if the ack set leaves messages of the entry, to the previous
+    entry; then over individually deleted entries. An ack fails if its position has no entry, if its ack set has a bit
+    beyond the batch, or if the mark-delete position would move back. If `cumulative_ack_is_validated_first` is false, a
+    failed ack can leave its ack set in memory. Returns the number of newly acknowledged messages.
     """
     entry = entry_number(s.ledgers, position)
     wrong = ack_error(cfg, s, entry, position, ack_set)
@@ -257,6 +258,7 @@ def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | 
         if cfg.cumulative_ack_is_validated_first or s.acks == before.acks:
             return refused(before, "illegal_argument", wrong)
         return s, Failed("illegal_argument", wrong)
+    # `requested` is 0 if the ack is for the whole entry: the mark-delete position is then this entry
     after = with_mark_delete_at(s.acks, entry + (requested == 0))
     if requested is not None and not is_deleted(after, entry):
         after = with_ack_set(cfg, after, entry, requested)
@@ -270,7 +272,11 @@ def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | 
 
 
 def mark_delete_error(s: State, entry: int | None, requested: int | None) -> str:
-    """Returns why a cumulative ack of an entry is rejected, or an empty string."""
+    """Returns why a cumulative ack of an entry is rejected, or an empty string.
+
+    The ack is rejected if the mark-delete position would move back. An ack of the whole entry at the mark-delete
+    position is allowed.
+    """
     if entry is None:
         return "position is after the last entry"
     if entry + (requested == 0) < s.acks.first_unacked:
@@ -281,9 +287,10 @@ def mark_delete_error(s: State, entry: int | None, requested: int | None) -> str
 def with_ack_set_replaced_if_further(cfg: Config, s: State, entry: int | None, given: int | None) -> Acks:
     """`ackBatchPosition`, the rule "replace_if_further": returns the acknowledgements with the entry's new ack set.
 
-    The given ack set replaces the ack set in memory if there is none, or if the first set bit of the given one is
-    later. Ack sets of entries before the previous entry are dropped. Before apache/pulsar#23833, a rejected
-    `asyncMarkDelete` without an ack set also dropped ack sets; no profile has that behaviour.
+    The given ack set becomes the entry's ack set if the entry has none, or if the first set bit of the given one is
+    later. Ack sets of entries before the previous entry, the target of the mark-delete, are dropped. Before
+    apache/pulsar#23833, a rejected `asyncMarkDelete` without an ack set also dropped ack sets; no profile has that
+    behaviour.
     """
     if entry is None or given is None:
         return s.acks
@@ -315,6 +322,7 @@ def end_read(cfg: Config, s: State) -> Step[State, Delivered | None]:
     if not s.reading:
         return refused(s, "illegal_state", "no read is in flight")
     s = s._replace(reading=False)
+    # the read position, plus the number of deleted entries in a row from there on
     entry = s.read_position + lowest_set_bit(~(s.acks.deleted >> s.read_position))
     if entry >= entry_count(s):
         return with_queue_started(cfg, s), None
@@ -424,12 +432,13 @@ def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> 
     """`asyncResetCursor`: reading restarts at an entry or after the last one.
 
     After a reset with an ack set, the messages of the entry with a set bit are unacknowledged, and the other messages
-    are acknowledged. If batch-index acks are disabled, the ack set has no effect. Returns a ticket. The reset completes
-    or fails when the write with this ticket ends; until then, memory does not change.
+    are acknowledged. An ack set without a set bit is rejected. If batch-index acks are disabled, the ack set has no
+    effect. Returns a ticket. The reset completes or fails when the write with this ticket ends; until then, memory does
+    not change.
     """
     entry = entry_number(s.ledgers, position)
     if entry is None and position == position_of(s.ledgers, entry_count(s)) and not ack_set:
-        entry = entry_count(s)
+        entry = entry_count(s)  # the next entry
     if entry is None:
         return refused(s, "illegal_argument", "position is not that of an entry, nor the next one")
     wrong = ack_set_error(cfg, entry, ack_set) if ack_set else ""
@@ -467,7 +476,7 @@ def crash(cfg: Config, s: State, write_survives: bool) -> Step[State, None]:
 
 @batch_acks.action
 def reopen(cfg: Config, s: State, batch_acks: bool) -> Step[State, None]:
-    """`asyncClose`, then a recovery with or without batch-index acks: memory is written and recovered.
+    """`asyncClose`, then a recovery with or without batch-index acks: memory is written, and the record is recovered.
 
     `closes_into_metadata_store` decides whether the record goes to the metadata store or to the cursor ledger.
     """
@@ -490,15 +499,15 @@ def canonical(cfg: Config, s: State) -> State:
         return s
     numbers = {each.ticket: i for i, each in enumerate(open_resets, 1)}
 
-    def renamed(each: Queued) -> Queued:
+    def renumbered(each: Queued) -> Queued:
         return each and each._replace(ticket=numbers[each.ticket])
 
     write = s.writing and Write(
         s.writing.record,
         tuple([each._replace(ticket=numbers[each.ticket]) for each in s.writing.resets]),
-        renamed(s.writing.to_apply),
+        renumbered(s.writing.to_apply),
     )
-    queued = tuple([renamed(each) for each in s.queued])
+    queued = tuple([renumbered(each) for each in s.queued])
     return s._replace(writing=write, queued=queued, next_ticket=len(open_resets) + 1)
 
 

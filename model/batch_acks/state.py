@@ -73,7 +73,8 @@ class Config(NamedTuple):
     zero_words_mean_whole: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})
     ] = True
-    #: whether a batch-index ack makes a cursor without individually deleted entries dirty
+    #: whether a batch-index ack makes a cursor without individually deleted entries dirty. Otherwise an individual ack
+    #: makes the cursor dirty if and only if an entry is individually deleted before the mark-delete position advances
     partial_acks_are_dirty: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})
     ] = True
@@ -87,7 +88,7 @@ class Config(NamedTuple):
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.internalResetCursor, master 2026-07"})
     ] = True
     #: which queued operations (`pendingMarkDeleteOps`) take effect: all, or only the last one. With `last`, a reset
-    #: that is queued before another operation is lost (apache/pulsar#26304)
+    #: that is queued before another operation completes without effect (apache/pulsar#26304)
     queue_applies: Annotated[
         Literal["all", "last"],
         Rule(
@@ -244,7 +245,7 @@ def with_remaining(partial: tuple[Partial, ...], entry: int, remaining: int) -> 
     """Returns the ack sets, in order of entries, with the ack set of one entry added or replaced."""
     new = Partial(entry, remaining)
     for i, p in enumerate(partial):
-        if p.entry >= entry:
+        if p.entry >= entry:  # `new` replaces `p` if both are of the same entry, and is before `p` otherwise
             return partial[:i] + (new,) + partial[i + (p.entry == entry) :]
     return (*partial, new)
 
@@ -261,7 +262,7 @@ def with_mark_delete_at(acks: Acks, first_unacked: int) -> Acks:
     The mark-delete position then advances over individually deleted entries. The ack sets of the entries that it passes
     are removed.
     """
-    first_unacked += lowest_set_bit(~(acks.deleted >> first_unacked))
+    first_unacked += lowest_set_bit(~(acks.deleted >> first_unacked))  # the number of deleted entries in a row
     deleted, partial = acks.deleted >> first_unacked << first_unacked, acks.partial
     if partial and partial[0].entry < first_unacked:
         partial = tuple([p for p in partial if p.entry >= first_unacked])
@@ -293,6 +294,7 @@ def with_ack_set(cfg: Config, acks: Acks, entry: int, given: int) -> Acks:
     An entry without remaining messages is deleted. An ack set that acknowledges no message is not stored.
     """
     old, everything = remaining_of(acks, entry), bits_below(size_of(cfg, entry))
+    # without a stored ack set, all messages remain; a cursor that does not know the batch size stores the given ack set
     stored = old if old is not None else everything if cfg.batch_sizes_are_known else given
     remaining = given & stored
     if remaining == 0:
@@ -313,7 +315,7 @@ def range_starts(ledgers: tuple[int, ...], deleted: int) -> int:
     """
     starts, first = deleted & ~(deleted << 1), 0
     for count in ledgers:
-        starts |= deleted & 1 << first if count else 0
+        starts |= deleted & 1 << first if count else 0  # a deleted first entry of a ledger begins a range
         first += count
     return starts
 
@@ -322,13 +324,13 @@ def lowest_ranges(ledgers: tuple[int, ...], deleted: int, limit: int) -> int:
     """Returns the mask of the deleted entries of the lowest ranges, at most `limit` ranges."""
     starts = range_starts(ledgers, deleted)
     while starts and limit > 0:
-        starts &= starts - 1
+        starts &= starts - 1  # removes the lowest start
         limit -= 1
     return deleted & bits_below(lowest_set_bit(starts)) if starts else deleted
 
 
 def capped(cfg: Config, ledgers: tuple[int, ...], acks: Acks) -> Acks:
-    """Returns the acknowledgements in a record: the lowest ranges and the lowest ack sets, within their limits.
+    """Returns acknowledgements as a record has them: with the lowest ranges and the lowest ack sets, within the limits.
 
     Models `buildIndividualDeletedMessageRanges` and `buildBatchEntryDeletionIndexInfoList`.
     """
@@ -361,9 +363,10 @@ def acks_after_reset(reset: Reset) -> Acks:
 
 
 def record_of(cfg: Config, s: State, to_apply: Reset | None) -> Acks:
-    """Returns the record of a reset; without a reset, the record of the acknowledgements in memory."""
+    """Returns the record of the reset `to_apply`; if it is None, the record of the acknowledgements in memory."""
     if to_apply is None:
         return capped(cfg, s.ledgers, s.acks)
     if cfg.reset_record_has_new_acks:
         return capped(cfg, s.ledgers, acks_after_reset(to_apply))
+    # the new position, and the acknowledgements from before the reset
     return capped(cfg, s.ledgers, with_mark_delete_at(s.acks, to_apply.entry))
