@@ -1,9 +1,9 @@
 """Transfer of a bundle between brokers.
 
-Implements the `reference` rules and all settings of `model/bundle_transfer`. A broker can write to a ledger until it is
-sealed: by its writer, or by the recovery of the next one. Sessions are objects: an add in flight names its session,
-which knows whether it has ended. Highest sequence ids are kept, so that a send is classified in O(1). All steps are
-O(1) except those that concern all clients of a topic, or all topics of a broker.
+Implements the `reference` rules and all settings of `model/bundle_transfer`. A ledger is sealed when its writer closes
+it, or when another broker recovers it. A sealed ledger accepts no writes. Sessions are objects: an add in flight refers
+to its session, which knows whether it has ended. Highest sequence ids are stored, which makes deduplication of a send
+O(1). All steps are O(1) except those that concern all clients of a topic, or all topics of a broker.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from model.machine import Failed, Refused
 
 _DOWN = Refused("not_ready", "the broker is down")
 _NO_CLIENT = Refused("illegal_argument", "the topic has no such client")
-_ELSEWHERE = Refused("not_enabled", "the client is not in this phase")
+_OTHER_PHASE = Refused("not_enabled", "the client is not in this phase")
 _NO_OBJECT = Refused("not_enabled", "the broker has no topic object in this phase")
 _NO_DUTY = Refused("not_enabled", "the broker has nothing to append")
 _NO_ADD = Refused("not_enabled", "no add is in flight")
@@ -43,7 +43,7 @@ class _Session:
 
 
 class _Ledger:
-    """A ledger: unconfirmed entries are those of its writer's topic object, or `left` once the writer is gone."""
+    """A ledger. Its unconfirmed entries are the adds of its writer's topic object, or `left` if the writer is gone."""
 
     __slots__ = ("left", "sealed")
 
@@ -53,7 +53,7 @@ class _Ledger:
 
 
 class _Object:
-    """A topic object. `ledger` is None before it is loaded."""
+    """A topic object. `ledger` is None until the topic is loaded."""
 
     __slots__ = ("adds", "cursor", "ledger", "older", "phase", "pushed")
 
@@ -61,7 +61,7 @@ class _Object:
         self.phase = "loading"
         self.ledger: _Ledger | None = None
         self.adds: deque[tuple[Entry, _Session]] = deque()
-        self.pushed: dict[int, int] = {}  # of each producer the highest sequence id in flight
+        self.pushed: dict[int, int] = {}  # by producer: the highest sequence id received (`highestSequencedPushed`)
         self.cursor = 0
         self.older = older
 
@@ -70,6 +70,7 @@ class _Object:
         return self.ledger is not None and not self.ledger.sealed
 
     def shut(self, phase: str) -> None:
+        """Seals the ledger and drops the adds in flight."""
         if self.ledger is not None:
             self.ledger.sealed = True
         self.phase = phase
@@ -107,7 +108,10 @@ class _Client:
 
 
 class _Topic:
-    """A topic: its log with the highest sequence id of each producer, the last ledger, objects and clients."""
+    """A topic: its log, the last ledger, the topic objects and the clients.
+
+    `stored` has the highest sequence id of each producer in the log (`highestSequencedPersisted`).
+    """
 
     __slots__ = ("clients", "cursor", "last", "log", "objects", "stored")
 
@@ -124,24 +128,25 @@ class _Topic:
         self.stored[entry.producer] = max(self.stored.get(entry.producer, -1), entry.sequence)
 
     def abandon(self, o: _Object) -> None:
-        """Removes the writer of a ledger that it has not closed: unconfirmed entries stay stored."""
+        """Seals the ledger of a topic object that is removed with its ledger open: unconfirmed entries stay stored."""
         if o.ledger is not None and not o.ledger.sealed:
             o.ledger.left = [entry for entry, _ in o.adds]
             o.ledger.sealed = True
 
     def keep_cursor(self, o: _Object) -> None:
+        """Persists the cursor of a topic object whose ledger is writable."""
         if o.writable:
             self.cursor = max(self.cursor, o.cursor)
 
     def disconnect(self, broker: int, address: int | None) -> None:
-        """Closes the sessions of a broker."""
+        """Closes all sessions of clients at a broker. `address`: the broker in the close command."""
         for c in self.clients:
             if c.peer == broker and c.session.open:
                 c.close(address)
 
 
 class _Broker:
-    """A broker; `view` is an index into all records, also those that the model drops."""
+    """A broker. `view` is an index into all records; the model's canonical form drops old records."""
 
     __slots__ = ("alive", "duty", "registered", "view")
 
@@ -168,9 +173,11 @@ class BundleTransfer:
 
     @property
     def _end(self) -> int:
+        """Returns the index of the newest record."""
         return len(self._records) - 1
 
     def _seen(self, broker: int) -> Record:
+        """Returns the last record that a broker applied."""
         return self._records[self._brokers[broker].view]
 
     def transfer(self, dst: int) -> Refused | None:
@@ -202,6 +209,7 @@ class BundleTransfer:
         return self._apply(broker, self._end)
 
     def _apply(self, broker: int, view: int) -> str:
+        """Applies a record and sets the broker's duty. The source of Releasing fences its topics. Returns the state."""
         b = self._brokers[broker]
         b.view, b.duty = view, ""
         r = self._seen(broker)
@@ -235,7 +243,7 @@ class BundleTransfer:
         return True
 
     def fail_publish(self, broker: int) -> Refused | None:
-        """Loses an append."""
+        """Drops the broker's duty without appending its record."""
         if not self._brokers[broker].duty:
             return _NO_DUTY
         self._brokers[broker].duty = ""
@@ -248,17 +256,18 @@ class BundleTransfer:
         return False
 
     def _force(self, owner: int) -> None:
+        """Appends a forced Owned record."""
         r = self._records[-1]
         source = r.dst if r.state == "owned" else r.source
         self._records.append(Record("owned", owner, source if source != owner else None, True))
 
     def override(self, owner: int) -> Refused | None:
-        """Replaces a broker that is not registered."""
+        """Reassigns an Owned bundle if the owner is not registered, or a bundle in transfer if either side is not."""
         r = self._records[-1]
-        gone = not self._brokers[r.dst].registered
+        is_orphan = not self._brokers[r.dst].registered
         if r.state != "owned" and r.source is not None:
-            gone = gone or not self._brokers[r.source].registered
-        if not gone:
+            is_orphan = is_orphan or not self._brokers[r.source].registered
+        if not is_orphan:
             return Refused("not_enabled", "the brokers of the record are registered")
         if not self._brokers[owner].registered:
             return Refused("illegal_argument", "the new owner is not registered")
@@ -266,7 +275,7 @@ class BundleTransfer:
         return None
 
     def override_stuck(self, owner: int) -> Refused | None:
-        """Ends a transfer that takes too long."""
+        """Reassigns a bundle whose transfer takes too long."""
         r = self._records[-1]
         if r.state == "owned" or r.source is None:
             return Refused("not_enabled", "no transfer is in flight")
@@ -322,6 +331,7 @@ class BundleTransfer:
     # ---- topic objects ---------------------------------------------------------------------------------
 
     def _owns(self, broker: int) -> bool:
+        """Whether a broker is registered, and is the owner in its own view."""
         r = self._seen(broker)
         return self._brokers[broker].registered and r.state == "owned" and r.dst == broker
 
@@ -338,7 +348,7 @@ class BundleTransfer:
         return None
 
     def open_topic(self, topic: int, broker: int, kept: int) -> Refused | Failed | int:
-        """Seals the last ledger and opens a new one."""
+        """Seals the last ledger, keeps the first `kept` of its unconfirmed entries, and opens a new ledger."""
         t = self._topics[topic]
         o = t.objects[broker]
         if o is None or o.phase != "loading":
@@ -381,6 +391,7 @@ class BundleTransfer:
         return _NO_ADD if o is None or not o.adds else self._fail_add(t, broker, o)
 
     def _fail_add(self, t: _Topic, broker: int, o: _Object) -> Failed:
+        """Fails all adds in flight. An open topic is closed without address; a topic in transfer sends no answer."""
         if o.phase == "open":
             t.disconnect(broker, None)
             t.abandon(o)
@@ -390,7 +401,7 @@ class BundleTransfer:
         return Failed("write", "the add failed")
 
     def close_ledger(self, topic: int, broker: int) -> Refused | int:
-        """Seals the ledger; returns the number of adds dropped."""
+        """Seals the ledger. Returns the number of dropped adds."""
         t = self._topics[topic]
         o = t.objects[broker]
         if o is None or o.phase != "closing":
@@ -434,12 +445,14 @@ class BundleTransfer:
     # ---- clients ---------------------------------------------------------------------------------------
 
     def _client(self, topic: int, client: int, phase: str) -> _Client | Refused:
+        """Returns a client that must be in this phase, or the refusal."""
         clients = self._topics[topic].clients
         if not 0 <= client < len(clients):
             return _NO_CLIENT
-        return clients[client] if clients[client].phase == phase else _ELSEWHERE
+        return clients[client] if clients[client].phase == phase else _OTHER_PHASE
 
     def _answer(self, broker: int) -> int | None:
+        """Returns a registered broker's answer to a lookup; None if the broker parks the lookup."""
         r = self._seen(broker)
         if r.state == "owned":
             return r.dst if self._brokers[r.dst].registered else None
@@ -491,7 +504,7 @@ class BundleTransfer:
         if isinstance(c, Refused):
             return c
         if c.down or c.peer is None:
-            return _ELSEWHERE
+            return _OTHER_PHASE
         t, broker = self._topics[topic], c.peer
         o, r = t.objects[broker], self._seen(broker)
         if self._owns(broker):
@@ -565,7 +578,7 @@ class BundleTransfer:
             return _NO_CLIENT
         c = t.clients[client]
         if not c.down:
-            return _ELSEWHERE
+            return _OTHER_PHASE
         kind, value = c.down.popleft()
         dropped = len(c.up)
         if kind == "success":
@@ -577,7 +590,7 @@ class BundleTransfer:
         elif value is not None and kind == "message":
             c.done = max(c.done, value + 1)
             c.up.append(value + 1)
-        elif value is not None and value > c.done:
+        elif value is not None and value > c.done:  # the receipt of a later message
             c.leave("lookup")
             return dropped
         elif value == c.done:
@@ -590,7 +603,7 @@ class BundleTransfer:
         if not 0 <= client < len(clients):
             return _NO_CLIENT
         if clients[client].phase not in ("waiting", "ready"):
-            return _ELSEWHERE
+            return _OTHER_PHASE
         clients[client].leave("lookup")
         return None
 
@@ -627,7 +640,7 @@ class BundleTransfer:
             Broker(b.alive, b.registered, b.view, b.duty, False, 0)  # type: ignore[arg-type]
             for b in self._brokers
         ]
-        return State(tuple(self._records), tuple(brokers), tuple([_shown(t) for t in self._topics]))
+        return State(tuple(self._records), tuple(brokers), tuple([_as_model(t) for t in self._topics]))
 
     @classmethod
     def load(cls, cfg: Config, state: State) -> BundleTransfer:
@@ -641,7 +654,7 @@ class BundleTransfer:
         return self
 
 
-def _shown(t: _Topic) -> Topic:
+def _as_model(t: _Topic) -> Topic:
     objects = [
         TopicObject(
             o.phase,  # type: ignore[arg-type]
@@ -665,7 +678,7 @@ def _load_topic(topic: _Topic, t: Topic) -> None:
     topic.cursor = t.cursor
     for entry in t.log:
         topic.append(entry)
-    topic.last.sealed = True
+    topic.last.sealed = True  # unless a topic object has a writable ledger
     for c, client in zip(t.clients, topic.clients, strict=True):
         client.phase, client.peer, client.paused = c.phase, c.peer, c.paused
         client.begun, client.done = c.begun, c.done

@@ -2,8 +2,8 @@
 
 Implements the `reference` rules and all settings of `model/client_session`. The subscription keeps the first message
 that is not acknowledged, and a set of acknowledged ones after it. Queues are deques; the highest sequence id is kept.
-Every step is O(1) or costs what it moves, with two exceptions: an ack at the broker scans the replay queue, and a
-cumulative ack scans all messages that were received.
+Every step is O(1) or O(number of messages that it moves), with two exceptions: an ack at the broker scans the replay
+queue, and a cumulative ack scans all messages that were received.
 """
 
 from __future__ import annotations
@@ -34,10 +34,12 @@ class _Link:
         self.down: deque[Reply] = deque()
 
     def reply(self, reply: Reply, session: str) -> None:
+        """Sends the handler a reply. `session` is the session afterwards."""
         self.down.append(reply)
         self.session = session
 
     def leave(self, phase: str = "lookup") -> None:
+        """Ends the connection. The replies in flight are lost."""
         self.phase, self.session = phase, "none"
         self.down.clear()
 
@@ -72,9 +74,9 @@ class ClientSession:
 
     def __init__(self, cfg: Config) -> None:
         self._cfg = cfg
-        self._half = max(1, cfg.receiver_queue_size // 2)
+        self._flow_threshold = max(1, cfg.receiver_queue_size // 2)
         self._log = [Entry(-1, sequence) for sequence in range(cfg.stored)]
-        self._highest = cfg.stored - 1
+        self._highest = cfg.stored - 1  # highest sequence id in the log
         self._acked = _Acked()
         self._links = {"producer": _Link(), "consumer": _Link()}
         self._producer, self._consumer = self._links["producer"], self._links["consumer"]
@@ -89,7 +91,7 @@ class ClientSession:
         self._read = 0
         self._replay: list[int] = []  # a heap
         self._queue: deque[int] = deque()
-        self._returned = 0
+        self._available_permits = 0
         self._taken: set[int] = set()
         self._tracked: dict[int, set[int]] = {}  # by entry
         self._grouped: set[int] = set()
@@ -106,11 +108,11 @@ class ClientSession:
         link.phase, link.session = "waiting", "requested"
         if handler == "consumer":
             self._queue.clear()
-            self._returned = 0
+            self._available_permits = 0
         return way
 
     def fail_redirect(self, handler: Handler) -> Refused | None:
-        """Forgets the URL."""
+        """Fails to connect to the URL of a redirect; a lookup is next."""
         link = self._links[handler]
         if link.phase != "redirected":
             return _NOT_NOW
@@ -118,6 +120,7 @@ class ClientSession:
         return None
 
     def _last(self, handler: Handler) -> int:
+        """Returns the last sequence id that a success reply has; 0 for a consumer."""
         if handler == "consumer":
             return 0
         return self._highest if self._cfg.deduplication else -1
@@ -177,6 +180,7 @@ class ClientSession:
         return "ignored"
 
     def _leave(self, handler: Handler, phase: str = "lookup") -> str:
+        """Ends a handler's connection: commands in flight are lost. Returns "disconnected"."""
         self._links[handler].leave(phase)
         if handler == "producer":
             self._up.clear()
@@ -213,9 +217,10 @@ class ClientSession:
                 self._ack_at_broker(reply.messages)
                 self._give_back(len(reply.messages))
                 return "discarded"
-        return self._leave("producer")
+        return self._leave("producer")  # send_error
 
     def _succeed(self, handler: Handler, last: int) -> None:
+        """Makes a handler ready. A consumer sends FLOW; a producer sends all pending messages again."""
         link = self._links[handler]
         if handler == "consumer":
             self._permits = self._cfg.receiver_queue_size if link.session == "open" else 0
@@ -317,7 +322,7 @@ class ClientSession:
         if self._replay:
             entry = heappop(self._replay)
         else:
-            # skips entries before the first unacknowledged message; later acknowledged ones are found one by one
+            # skips all entries before the first unacknowledged message at once, later acknowledged ones one by one
             entry = max(self._read, self._acked.first // self._cfg.batch_size)
             while entry < len(self._log) and not self._unacked(entry):
                 entry += 1
@@ -338,13 +343,15 @@ class ClientSession:
         return self._deliver("corrupt")
 
     def _give_back(self, permits: int) -> None:
-        self._returned += permits
-        if self._consumer.phase == "ready" and self._returned >= self._half:
+        """Adds permits to return, and sends FLOW once they reach half of the receiver queue."""
+        self._available_permits += permits
+        if self._consumer.phase == "ready" and self._available_permits >= self._flow_threshold:
             if self._consumer.session == "open":
-                self._permits += self._returned
-            self._returned = 0
+                self._permits += self._available_permits
+            self._available_permits = 0
 
     def _message(self, reply: Reply) -> str:
+        """Queues the messages that no grouped ack covers. Returns "queued", or "dropped" if there are none."""
         fresh = [m for m in reply.messages if m > self._cumulative and m not in self._grouped]
         if fresh:
             if not self._cfg.index_acks:
@@ -423,6 +430,7 @@ class ClientSession:
         return None
 
     def _ack_at_broker(self, messages: Iterable[int]) -> None:
+        """Acknowledges messages at the broker; without a session, the broker ignores the ack."""
         if self._consumer.session == "open":
             self._acked.add(messages)
             if self._replay:
@@ -469,7 +477,7 @@ class ClientSession:
             broken.append("a batch is tracked that is empty or complete")
         if self._consumer.session == "open" and self._consumer.phase == "ready":
             in_flight = sum(len(reply.messages) for reply in self._consumer.down)
-            total = self._permits + in_flight + len(self._queue) + self._returned
+            total = self._permits + in_flight + len(self._queue) + self._available_permits
             if total != self._cfg.receiver_queue_size:
                 broken.append(f"{total} permits, expected {self._cfg.receiver_queue_size}")
         if self._acked.first + len(self._acked.above) > len(self._log) * self._cfg.batch_size:
@@ -488,7 +496,7 @@ class ClientSession:
             self._read,
             tuple(sorted(self._replay)),
             tuple(self._queue),
-            self._returned,
+            self._available_permits,
             tuple(sorted(self._taken)),
             tracked,
             tuple(sorted(self._grouped)),
@@ -510,7 +518,7 @@ class ClientSession:
         self._published, self._next = p.published, p.next_sequence_id
         self._pending, self._results, self._up = deque(p.pending), list(p.results), deque(p.up)
         self._permits, self._read, self._replay = c.permits, c.read, list(c.replay)
-        self._queue, self._returned, self._taken = deque(c.queue), c.available_permits, set(c.taken)
+        self._queue, self._available_permits, self._taken = deque(c.queue), c.available_permits, set(c.taken)
         for message in c.tracked:
             self._tracked.setdefault(message // cfg.batch_size, set()).add(message)
         self._grouped, self._cumulative = set(c.grouped), c.cumulative
