@@ -1,9 +1,11 @@
 """Compressed buckets of pending entries.
 
-    open buckets    the latest created; per ledger a progression (first, step, last) while entry ids are evenly spaced,
-                    as in a stream, and a bitmap from the first irregular entry on
-    sealed buckets  older ones, packed into pages: bytes, in order of time
-    reopened        a nack for a sealed bucket opens a second part of it; parts are merged when they are read
+    open buckets    the buckets that were created last. The entries of a ledger are a progression (first, step, last)
+                    while they are evenly spaced, as in a stream. The first entry that breaks the progression turns it
+                    into a bitmap
+    sealed buckets  older buckets, packed into pages. A page is bytes, with its buckets in order of time
+    reopened        a nack for a sealed bucket creates an open bucket of the same time. Such parts of a bucket are
+                    merged when they are read
 
 The more pages there are, the more buckets may be open, and the larger pages become. A page is read from its front, one
 bucket at a time. A ledger's entries are stored in the shortest of these forms:
@@ -47,13 +49,13 @@ class Page:
     def __init__(self, time: int, blob: bytes, at: int = 0) -> None:
         self.time = time  # of the next bucket
         self.blob = blob
-        self.at = at
+        self.at = at  # offset of the next bucket
 
     def __lt__(self, other: Page) -> bool:
         return self.time < other.time
 
     def read(self) -> Entries:
-        """Returns the next bucket and moves `at` and `time` to the one after it. O(its entries)."""
+        """Returns the next bucket, and moves `at` and `time` to the bucket after it. O(entries of the bucket)."""
         blob, at, ledger, bucket = self.blob, self.at, 0, []
         ledgers, at = number_at(blob, at)
         for _ in range(ledgers):
@@ -104,10 +106,15 @@ def signed(number: int) -> int:
 
 
 def put_entries(blob: bytearray, ids: Ids) -> None:
-    """Appends the entries of a ledger in the shortest form. O(entries)."""
+    """Appends the entries of a ledger in the shortest form. O(entries).
+
+    A progression is the first entry, a header and the step. Any other form is the first entry, a header, the length of
+    the packed gaps or bitmap in bytes, and these bytes. The header is the number of gaps and, in its lowest 2 bits, the
+    form.
+    """
     if type(ids) is list:
         first, step, last = ids
-        put_progression(blob, first, step, (last - first) // step + 1 if step else 1)
+        put_progression(blob, first, step, (last - first) // step + 1 if step else 1)  # step 0: one entry
         return
     entries = sorted(ids)
     gaps = [b - a for a, b in pairwise(entries)]
@@ -136,7 +143,7 @@ def put_progression(blob: bytearray, first: int, step: int, count: int) -> None:
 
 
 def packed_gaps(gaps: list[int]) -> tuple[int, bytes]:
-    """Returns the form of the gaps, and the gaps in it."""
+    """Returns the shorter form of the gaps, `_GAPS` or `_VARINTS`, and the gaps in this form."""
     if max(gaps) < 255:
         return _GAPS, bytes(gaps)
     numbers = bytearray()
@@ -161,6 +168,7 @@ def entries_at(blob: bytes, at: int) -> tuple[list[int], int]:
     if form == _BITMAP:
         return [first + entry for entry in BitMap.deserialize(packed)], at
     if form == _GAPS:
+        # an entry is the sum of all bytes up to a byte that is not 255
         sums = accumulate(packed, initial=first)
         next(sums)
         return [first, *[entry for byte, entry in zip(packed, sums, strict=True) if byte != 255]], at
@@ -182,8 +190,11 @@ def entries_of(ids: Ids) -> list[int]:
     return sorted(ids)
 
 
-def irregular(ids: list[int], entry: int) -> Ids:
-    """Returns a progression with an entry that does not continue it added. O(entries)."""
+def with_irregular(ids: list[int], entry: int) -> Ids:
+    """Returns the entries of a progression and one more entry, which does not continue the progression. O(entries).
+
+    A progression of one entry (step 0) and a later entry are a progression.
+    """
     first, step, last = ids
     if first <= entry <= last and (entry - first) % (step or 1) == 0:
         return ids
@@ -193,7 +204,7 @@ def irregular(ids: list[int], entry: int) -> Ids:
 
 
 def with_entry(entries: Iterable[int], entry: int) -> Ids:
-    """Returns the entries and another one as a bitmap, or as a set if an id does not fit in 32 bits."""
+    """Returns the entries and one more entry as a bitmap, or as a set if an id does not fit in 32 bits."""
     every = [*entries, entry]
     is_wide = min(every) < 0 or max(every) >= 2**32
     return set(every) if is_wide else BitMap(every)
@@ -232,10 +243,10 @@ class Buckets:
         elif ids[1] and entry == ids[2] + ids[1]:
             ids[2] = entry
         else:
-            bucket[ledger] = irregular(ids, entry)
+            bucket[ledger] = with_irregular(ids, entry)
 
     def _opened(self, time: int) -> dict[int, Ids]:
-        """Returns a new open bucket. Seals the oldest ones if there are many."""
+        """Returns a new open bucket. If there are many open buckets, seals all but the last `_STAY` of them."""
         if len(self._open) >= _STAY + _LEAST + min(len(self._pages) // 4, _MOST):
             self._seal(len(self._open) - _STAY)
         bucket: dict[int, Ids] = {}
@@ -245,7 +256,11 @@ class Buckets:
         return bucket
 
     def _seal(self, count: int) -> None:
-        """Packs the oldest open buckets into a page. O(their entries)."""
+        """Packs the `count` open buckets that were created first into a page. O(entries of these buckets).
+
+        A bucket is the number of ledgers; for each ledger, the difference to the previous ledger id and the entries;
+        then the difference to the time of the next bucket, 0 after the last.
+        """
         times = sorted([time for _, time in zip(range(count), self._open, strict=False)])
         blob = bytearray()
         for time, later in pairwise([*times, times[-1]]):
@@ -276,13 +291,13 @@ class Buckets:
                 heappush(self._pages, page)
         if self._first is not None and self._first <= limit:
             for time in [time for time in self._open if time <= limit]:
-                parts.append((time, opened(self._open.pop(time))))
+                parts.append((time, entries_by_ledger(self._open.pop(time))))
             self._first = min(self._open, default=None)
         return joined(parts)
 
     def items(self) -> list[tuple[int, Entries]]:
         """Returns all buckets, in order. O(all)."""
-        parts = [(time, opened(bucket)) for time, bucket in self._open.items()]
+        parts = [(time, entries_by_ledger(bucket)) for time, bucket in self._open.items()]
         for page in self._pages:
             parts += parts_of(page)
         return joined(parts)
@@ -295,7 +310,7 @@ class Buckets:
         if any(self._pages[i] < self._pages[(i - 1) // 2] for i in range(1, len(self._pages))):
             wrong.append("the heap of pages is out of order")
         parts = [part for page in self._pages for part in parts_of(page)]
-        parts += [(time, opened(bucket)) for time, bucket in self._open.items()]
+        parts += [(time, entries_by_ledger(bucket)) for time, bucket in self._open.items()]
         if not all(bucket and all(entries for _, entries in bucket) for _, bucket in parts):
             wrong.append("a bucket, or a ledger in one, is empty")
         if any(a >= b for _, bucket in parts for _, entries in bucket for a, b in pairwise(entries)):
@@ -303,8 +318,8 @@ class Buckets:
         return wrong
 
 
-def opened(bucket: dict[int, Ids]) -> Entries:
-    """Returns the entries of an open bucket."""
+def entries_by_ledger(bucket: dict[int, Ids]) -> Entries:
+    """Returns the entries of an open bucket, by ledger, in order."""
     return [(ledger, entries_of(bucket[ledger])) for ledger in sorted(bucket)]
 
 

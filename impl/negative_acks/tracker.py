@@ -33,7 +33,10 @@ class MessageIds:
         self.chunked.setdefault(whole.position, {})[whole] = chunks
 
     def take(self, buckets: list[tuple[int, Entries]]) -> tuple[MessageId, ...]:
-        """Returns the ids to redeliver for the entries of buckets, and removes them. O(k log k) for k ids."""
+        """Returns the ids to redeliver for the entries of buckets, in order. O(k log k) for k ids.
+
+        The entries' retained ids and chunked messages are removed.
+        """
         entries = {Position(ledger, entry): None for _, bucket in buckets for ledger, ids in bucket for entry in ids}
         retained = self.retained
         if retained:
@@ -45,6 +48,7 @@ class MessageIds:
         return tuple(sorted(found))
 
     def _take_chunks(self, entries: dict[Position, None]) -> set[MessageId]:
+        """Removes the chunked messages whose last chunk is among the entries. Returns the ids of all their chunks."""
         chunks: set[MessageId] = set()
         for last in [entry for entry in entries if entry in self.chunked]:
             for whole, positions in self.chunked.pop(last).items():
@@ -70,8 +74,9 @@ class NegativeAcks:
         unit, delays = cfg.backoff
         per_ms = 1 if unit == "ms" else 1_000_000
         self._backoff = [self._floored(delay // per_ms, cfg.min_delay_ms) for delay in delays]
+        # the delay of a nack without redelivery count
         self._delay = self._backoff[0] if delays else max(cfg.redelivery_delay_ms, cfg.min_delay_ms)
-        self._last = len(delays) - 1
+        self._last = len(delays) - 1  # the largest redelivery count that has its own delay; -1 without a backoff
         self._length = 1 << cfg.precision_bits  # of a bucket
         self._buckets = Buckets()
         self._ids = MessageIds()
@@ -80,6 +85,7 @@ class NegativeAcks:
 
     @staticmethod
     def _floored(delay: int, minimum: int) -> int:
+        """Returns a delay that is at least the minimum. A negative delay is unchanged; `nack` rejects it."""
         return delay if delay < 0 else max(delay, minimum)
 
     # ---- calls
@@ -149,14 +155,14 @@ class NegativeAcks:
         return self._ids.take(due) if due else ()
 
     def run_timer_task(self) -> Redelivery | None:
-        """Runs a timer task that started before the timer was re-armed or cancelled. Costs as one run."""
+        """Runs a timer task that started before the timer was re-armed or cancelled. The cost is that of one run."""
         if self._is_closed:
             return None
         ids = self._trigger()
         return Redelivery(self.now, ids) if ids else None
 
     def fail_redelivery(self) -> Failed | None:
-        """Runs the timer task; the consumer throws. Costs as one run."""
+        """Runs the timer task; the consumer throws. The cost is that of one run."""
         if self.run_timer_task() is None:
             return None
         return Failed("consumer_failed", "the due entries were not redelivered")
@@ -173,7 +179,7 @@ class NegativeAcks:
         if any(time % self._length for time, _ in buckets):
             wrong.append("a bucket's time is not a multiple of its length")
         if first != (buckets[0][0] if buckets else None):
-            wrong.append("the first bucket is not the first")
+            wrong.append("the recorded first bucket time is not the smallest bucket time")
         if self._is_closed and buckets:
             wrong.append("a closed tracker has pending entries")
         if buckets and self._timer is None and not self._is_closed:
