@@ -28,7 +28,10 @@ def all_messages(cfg: Config, entry: int) -> int:
 
 
 def unacked_masks(cfg: Config, acks: Acks, count: int) -> Masks:
-    """Returns the masks of the unacknowledged messages of the first `count` entries."""
+    """Returns the masks of the unacknowledged messages of the first `count` entries.
+
+    Bits beyond the batch, which an ack set can have if batch sizes are unknown, are left out.
+    """
     ack_sets = {p.entry: p.remaining for p in acks.partial}
     whole = [all_messages(cfg, n) for n in range(len(cfg.batch_sizes))]
     return [
@@ -114,7 +117,7 @@ def completed_resets(before: State, event: Event) -> tuple[Reset, ...]:
 
 
 def may_undo_acks(before: State, event: Event) -> bool:
-    """Returns whether acks may be undone: a reset takes effect, or the cursor recovers."""
+    """Returns whether this step may undo acks: a reset takes effect, or the cursor recovers."""
     write = stored_write(before, event)
     return event.name in RECOVERIES or (write is not None and write.to_apply is not None)
 
@@ -211,7 +214,12 @@ def mask_of(ack: Ack) -> int:
 
 
 def moves_mark_delete_back(cfg: Config, s: State, ack: Ack) -> bool:
-    """Returns whether a cumulative ack would move the mark-delete position back."""
+    """Returns whether a cumulative ack would move the mark-delete position back.
+
+    The ack moves the mark-delete position to its entry if it is for the whole entry (`is_whole`), and otherwise to the
+    previous entry. An ack set whose words are all 0 is for the whole entry only if it has an effect, and if it does not
+    replace a stored ack set (`cumulative_sets`).
+    """
     has_effect = s.batch_acks or (cfg.zero_words_mean_whole and mask_of(ack) == 0)
     replaces = s.batch_acks and cfg.cumulative_sets == "replace_if_further"
     is_whole = not ack.ack_set or (mask_of(ack) == 0 and has_effect and not replaces)
@@ -223,9 +231,9 @@ def ack_fails_iff_position_or_ack_set_is_invalid(cfg: Config, before: State, eve
     """An ack or reset fails if and only if a position has no entry, an ack set has a bit beyond the batch, a cumulative
     ack would move the mark-delete position back, or the ack set of a reset leaves no message of the entry.
 
-    If batch sizes are unknown, no bit is beyond the batch. A reset to the position of the next entry succeeds, too. The
-    error of a list names the first ack that can never succeed; without such an ack, the first ack whose position is
-    after the last entry.
+    If batch sizes are unknown, no bit is beyond the batch. A reset without an ack set to the position of the next entry
+    succeeds, too. The error of a list names the first ack that would fail even if more entries were added; without such
+    an ack, the first ack whose position is after the last entry.
     """
     if event.name == "ack_individual":
         acks = event.arguments["acks"]
@@ -247,7 +255,10 @@ def ack_fails_iff_position_or_ack_set_is_invalid(cfg: Config, before: State, eve
 
 @always(batch_acks)
 def only_acks_resets_and_recovery_change_acks(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Reads, writes of memory, requests for a reset, ledger rollovers and queries change no acknowledgements."""
+    """Reads, writes of memory, requests for a reset, ledger rollovers and queries change no acknowledgements.
+
+    `added_entry_is_unacknowledged` checks added entries.
+    """
     return event.name in (*ACK_CALLS, "add_entry") or may_undo_acks(before, event) or after.acks == before.acks
 
 
@@ -261,10 +272,11 @@ def added_entry_is_unacknowledged(cfg: Config, before: State, event: Event, afte
 def at_most_one_read_and_one_write_in_flight(cfg: Config, before: State, event: Event, after: State) -> bool:
     """At most one read and one write are in flight: a second read fails, and a second write is queued.
 
-    The end of a read or write that is not in flight fails. A flush of a dirty cursor starts a write. While a read or
-    write is in flight, this flush is queued, unless the last queued operation is a flush. A flush of a clean cursor
-    changes nothing. A recovered cursor is not dirty, has no operation in flight or queued, and its read position is
-    after the mark-delete position. An added entry goes to the last ledger; a rollover adds an empty ledger.
+    The end of a read or write that is not in flight fails. A flush of a dirty cursor starts a write or, while a read or
+    write is in flight, is queued, unless the last queued operation is a flush. A flush of a clean cursor changes
+    nothing. A close fails while a read or write is in flight. A recovered cursor is not dirty, has no operation in
+    flight or queued, and its read position is the first one after the mark-delete position. An added entry goes to the
+    last ledger; a rollover adds an empty ledger.
     """
     reading, writing = before.reading, before.writing is not None
     match event.name:
@@ -274,6 +286,7 @@ def at_most_one_read_and_one_write_in_flight(cfg: Config, before: State, event: 
             returned = len(ledgers) if is_new else (len(ledgers), count)
             return after.ledgers == ledgers and bool(event.outcome == returned)
         case "begin_read":
+            # `only_acks_resets_and_recovery_change_acks` checks `acks`
             return is_error(event) == reading and after._replace(acks=before.acks) == before._replace(reading=True)
         case "end_read":
             return is_error(event) != reading and not after.reading
@@ -292,6 +305,7 @@ def at_most_one_read_and_one_write_in_flight(cfg: Config, before: State, event: 
             idle = before._replace(dirty=False, writing=None, queued=(), reading=False, batch_acks=batch_acks)
             idle = idle._replace(acks=after.acks, durable=after.durable, read_position=after.acks.first_unacked)
             return is_error(event) == wrong and (wrong or after == idle)
+    # the end of a write
     if is_error(event) or not writing:
         return is_error(event) and not writing
     return bool(event.outcome.stored == (event.name == "written" or event.arguments["stored_in_metadata"]))
@@ -330,7 +344,9 @@ def mark_delete_position_is_before_first_undeleted_entry(cfg: Config, s: State) 
 
 
 @always(batch_acks)
-def mark_delete_position_moves_back_only_by_reset(cfg: Config, before: State, event: Event, after: State) -> bool:
+def mark_delete_position_moves_back_only_by_reset_or_recovery(
+    cfg: Config, before: State, event: Event, after: State
+) -> bool:
     """The mark-delete position moves back only by a reset or a recovery.
 
     The read position is always after the mark-delete position. The read position moves only by reads, resets and
@@ -398,9 +414,9 @@ def recovered_cursor_has_all_acks_of_its_record(cfg: Config, before: State, even
 
 @always(batch_acks)
 def clean_cursor_is_durable(cfg: Config, s: State) -> bool:
-    """If the cursor is not dirty and one record can hold all its acknowledgements, a record holds them.
+    """If the cursor is not dirty and a record can hold all its acknowledgements, a record holds all of them.
 
-    The record is the one in flight. If none or that of a reset is in flight, the record is the durable one.
+    If a record of memory is in flight, it is this record; otherwise it is the durable record.
     """
     if s.dirty or not fits_in_record(cfg, s, s.acks):
         return True
@@ -425,7 +441,8 @@ def clean_close_keeps_everything_that_fits(cfg: Config, before: State, event: Ev
 def only_completed_write_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The durable record is that of the last successful write. Other writes do not change the durable record.
 
-    A write in flight that survives a crash is successful. The record that a clean close writes is not checked.
+    A write in flight that survives a crash is successful. The record that a clean close writes is not checked. If a
+    recovery from the metadata store does not read ack sets, those of a record that is stored there are not checked.
     """
     if event.name == "reopen" or after.durable is before.durable:
         return True
@@ -447,7 +464,10 @@ def record_respects_configured_limits(cfg: Config, s: State) -> bool:
 
 @always(batch_acks)
 def record_keeps_lowest_ranges_and_ack_sets(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A record of memory has the mark-delete position and, up to the limits, the lowest ranges and ack sets."""
+    """A record of memory has the mark-delete position and, up to the limits, the lowest ranges and ack sets.
+
+    The record of a write is checked when the write starts, and the record of a close when the cursor is closed.
+    """
     write, is_close = after.writing, event.name == "reopen" and not is_error(event)
     if not is_close and (write is None or write is before.writing or write.to_apply is not None):
         return True
@@ -473,8 +493,8 @@ def fully_persistable_means_ranges_and_ack_sets_fit(cfg: Config, before: State, 
 
 @always(batch_acks, on=WRITE_ENDS)
 def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When resets succeed, the last one takes effect: reading restarts at its entry. The acknowledged messages are
-    exactly those before this entry, and those that the reset's ack set acknowledges.
+    """When a write with resets succeeds, its last reset takes effect: reading restarts at the entry of this reset. The
+    acknowledged messages are exactly those before this entry, and those that the reset's ack set acknowledges.
 
     The cursor is not dirty, because the written record has these acknowledgements.
     """
@@ -487,7 +507,7 @@ def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after
 
 @always(batch_acks, on=("reset",))
 def reset_takes_effect_with_its_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reset starts a write or, if a read or write is in flight, is queued last. The request changes nothing else."""
+    """A reset starts a write or, if a read or write is in flight, is queued last. The call changes nothing else."""
     if is_error(event):
         return True
     ack = Ack(event.arguments["position"], event.arguments["ack_set"])
@@ -561,7 +581,7 @@ def cumulative_ack_into_entry_with_ack_set(cfg: Config, before: State, event: Ev
 
 @sometimes(batch_acks, on=("ack_individual",))
 def ack_list_has_position_without_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The last of several positions in a list of acks is after the last entry."""
+    """A list of several acks ends with a position after the last entry."""
     acks = event.arguments["acks"]
     return len(acks) > 1 and is_after_last_entry(before, acks[-1])
 
@@ -571,8 +591,8 @@ def empty_ledger_between_deleted_entries(cfg: Config, s: State) -> bool:
     """Entries are deleted on both sides of an empty ledger."""
     if 0 not in s.ledgers[1:-1]:
         return False
-    here = sum(s.ledgers[: s.ledgers.index(0, 1)])
-    return here > 0 and s.acks.deleted >> (here - 1) & 1 == 1 and s.acks.deleted >> here & 1 == 1
+    following = sum(s.ledgers[: s.ledgers.index(0, 1)])  # number of the first entry after the empty ledger
+    return following > 0 and s.acks.deleted >> (following - 1) & 1 == 1 and s.acks.deleted >> following & 1 == 1
 
 
 @sometimes(batch_acks)
