@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -17,7 +19,7 @@ from fuzz.client.contracts import PRODUCER, permits_are_conserved
 from fuzz.client.harness import RUST_DRIVER, BrokerFailed, ClientDied, Harness
 from fuzz.client.hunt import Sought, explaining_deviation, hunt, shrink
 from fuzz.client.known import Known, known_deviations
-from fuzz.client.run import SUBSCRIPTION, TOPIC, Observed, observe
+from fuzz.client.run import SUBSCRIPTION, TOPIC, Observed, Run, observe
 from fuzz.client.schedule import (
     Scenario,
     Schedule,
@@ -28,7 +30,7 @@ from fuzz.client.schedule import (
     scenario_names,
     violations,
 )
-from fuzz.scenarios import experiments
+from fuzz.scenarios import experiments, negative_acks
 from fuzz.scenarios.ack_contracts import ack_sets_are_exact, entries_acknowledged_by_id, messages_not_removed
 from fuzz.scenarios.evidence import (
     segmentation_fault_after_checksum_error,
@@ -129,6 +131,24 @@ def test_negative_acks_come_by_the_timing_law_and_not_after_close(harness: Harne
     assert [len(about["ids"]) for _, _, kind, about in observed.report["commands"] if kind == "REDELIVER"] == [2]
     observed = execute(harness, scenario, Schedule({}, (("nack", 1, 0), ("close",))))
     assert names(scenario, observed) == ["nack_after_close_is_rejected"]
+
+
+def test_a_client_that_is_held_up_is_late_and_violates_nothing(harness: Harness) -> None:
+    """Its process is stopped while a nack is pending. Only the brokers can see this: the process makes no call then."""
+    scenario, run = find_scenario("negative_acks"), Run(harness, {"delay": 300, "kind": 1})
+    negative_acks.begin(run)
+    negative_acks.nack(run, 1, 0)
+    assert harness.client_process is not None
+    os.kill(harness.client_process, signal.SIGSTOP)
+    assert not run.broker("wait", what="commands", value=["REDELIVER", 1], seconds=0.6)
+    os.kill(harness.client_process, signal.SIGCONT)
+    assert run.wait("commands", ["REDELIVER", 1])
+    run.observed.report = run.broker("report")
+    assert run.observed.report["lateness"] > 0.5 > run.observed.lateness
+    assert names(scenario, run.observed) == []
+    run.observed.report["lateness"] = 0.0
+    assert "redelivery_is_in_time" in names(scenario, run.observed)
+    run.client("close")
 
 
 def test_ack_sets_are_those_of_the_batch_at_each_flush(harness: Harness) -> None:

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 import sys
+import time
 import traceback
 from typing import Any
 
 from fuzz.client.orders import Ordered
-from fuzz.client.wire import BadFrame, frame, frames
+from fuzz.client.wire import BadFrame, Type, command_of, frame, frames
 from fuzz.platform.json import from_json, to_json
 
 #: Number of brokers in the process.
@@ -36,6 +37,7 @@ class Link(asyncio.Protocol):
         self.transport: Any = None
         self.buffer = bytearray()
         self.out: list[bytes] = []
+        self.pinged_at: float | None = None  # the time of a PING of `Server` that is not answered yet
 
     def connection_made(self, transport: Any) -> None:
         """Registers the connection, and binds it to the cluster of the running schedule."""
@@ -50,6 +52,8 @@ class Link(asyncio.Protocol):
             for command, message in frames(self.buffer):
                 if self.cluster is self.server.cluster and self.cluster is not None:
                     self.cluster.handle(self, command, message)
+                    if command.type == Type.PONG:
+                        self.server.observe_pong(self)
         except BadFrame as problem:
             self.server.complain(f"the client sent {problem}")
             self.transport.abort()
@@ -87,10 +91,13 @@ class Server:
         self.dirty: list[Link] = []  # connections with commands to be written
         self.problems: list[str] = []  # how the client broke the protocol
         self.failures: list[str] = []  # exceptions in this process since the last report
+        #: the largest lateness of this process and of the client's network thread since the reset, in seconds
+        self.lateness = 0.0
         self.listeners: list[Any] = []
         self.ports: list[int] = []
         self._count = 0
         self._waiting: list[tuple[str, Any, asyncio.Future[bool]]] = []
+        self._pinging: asyncio.Task[None] | None = None
 
     async def listen(self) -> None:
         """Opens the ports."""
@@ -130,6 +137,35 @@ class Server:
                 if not future.done() and self.cluster.is_met(what, value):
                     future.set_result(True)
 
+    # ---- lateness
+
+    async def _ping(self, cluster: Ordered, seconds: float) -> None:
+        """Sends a PING on each connection of a consumer every `seconds`, until the next reset.
+
+        A connection with a PING that is not answered gets no other. The lateness of this process is the excess of a
+        sleep; that of the client is the time until a PONG comes. Both delay commands that the client's timers send.
+        """
+        try:
+            while cluster is self.cluster:
+                due = time.monotonic() + seconds
+                await asyncio.sleep(seconds)
+                now = time.monotonic()
+                self.lateness = max(self.lateness, now - due)
+                for connection in cluster.consumer_connections():
+                    link = self.links.get(connection.number)
+                    if link is not None and link.pinged_at is None:
+                        link.pinged_at = now
+                        link.send(command_of(Type.PING))
+                self.flush()
+        except Exception:
+            self.failures.append(traceback.format_exc())
+
+    def observe_pong(self, link: Link) -> None:
+        """Adds the time since the last PING on a connection to `lateness`."""
+        if link.pinged_at is not None:
+            self.lateness = max(self.lateness, time.monotonic() - link.pinged_at)
+            link.pinged_at = None
+
     # ---- requests
 
     async def answer(self, request: dict[str, Any]) -> Any:
@@ -142,9 +178,14 @@ class Server:
         self.flush()
         return result
 
-    async def do_reset(self, **settings: Any) -> list[str]:
-        """Ends all connections, and starts a new cluster with these settings of `Cluster`. Returns the addresses."""
+    async def do_reset(self, ping_seconds: float = 0.0, **settings: Any) -> list[str]:
+        """Ends all connections, and starts a new cluster with these settings of `Cluster`. Returns the addresses.
+
+        Measures `lateness` with a PING every `ping_seconds`; 0: does not measure it.
+        """
         self.cluster = None
+        if self._pinging is not None:
+            self._pinging.cancel()
         for link in list(self.links.values()):
             link.transport.abort()
         for broker, listener in enumerate(self.listeners):
@@ -154,6 +195,8 @@ class Server:
         self.links.clear()
         self.problems.clear()
         self.cluster = Ordered(self.urls, **settings)
+        self.lateness = 0.0
+        self._pinging = asyncio.create_task(self._ping(self.cluster, ping_seconds)) if ping_seconds else None
         return self.urls
 
     async def do_wait(self, what: str, value: Any, seconds: float) -> bool:
@@ -208,14 +251,17 @@ class Server:
             self.listeners[broker] = await loop.create_server(lambda: Link(self, broker), "127.0.0.1", port)
 
     def do_report(self) -> dict[str, Any]:
-        """Returns `Ordered.report` with two more lists.
+        """Returns `Ordered.report` with three more keys.
 
         problems    how the client broke the protocol
         failures    exceptions in this process; each is reported once
+        lateness    the largest lateness of this process and of the client's network thread, in seconds (`do_reset`)
         """
         assert self.cluster is not None, "reset comes first"
         failures, self.failures = self.failures, []
-        return {**self.cluster.report(), "problems": self.problems, "failures": failures}
+        waiting = [time.monotonic() - link.pinged_at for link in self.links.values() if link.pinged_at is not None]
+        lateness = max([self.lateness, *waiting])
+        return {**self.cluster.report(), "problems": self.problems, "failures": failures, "lateness": lateness}
 
 
 async def serve() -> None:

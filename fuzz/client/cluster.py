@@ -97,6 +97,13 @@ class Cluster:
             self.topics[name] = Topic(name, self.journal, deduplication=self.deduplication)
         return self.topics[name]
 
+    def consumer_connections(self) -> list[Connection]:
+        """Returns the connections with an attached consumer, by their numbers."""
+        found = {
+            c.connection.number: c.connection for topic in self.topics.values() for _, c in topic.consumers.values()
+        }
+        return [found[number] for number in sorted(found)]
+
     # ---- connections and lookups
 
     def _connect(self, connection: Connection, body: Any, _: bytes) -> None:

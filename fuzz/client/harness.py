@@ -99,6 +99,11 @@ class Process:
             return "closed its output"
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
+    @property
+    def number(self) -> int:
+        """The number of the process in the operating system."""
+        return self._child.pid
+
     def kill(self) -> None:
         """Ends the process."""
         self._child.kill()
@@ -138,6 +143,11 @@ class Harness:
         """Ends both processes."""
         self.stop_client()
         self._broker.kill()
+
+    @property
+    def client_process(self) -> int | None:
+        """The number of the client's process; None if it does not run."""
+        return None if self._driver is None else self._driver.number
 
     def stop_client(self) -> None:
         """Ends the client's process; the next request starts another one."""

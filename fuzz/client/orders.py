@@ -243,9 +243,9 @@ class Ordered(Consumers):
             for _, consumer in topic.consumers.values():
                 consumer.connection.send(command_of(Type.REACHED_END_OF_TOPIC, consumer_id=consumer.id))
                 self._note(consumer.connection, "REACHED_END_OF_TOPIC", consumer.id)
-            for connection in {consumer.connection for _, consumer in topic.consumers.values()}:
-                connection.send(command_of(Type.PING))
-                expected += 1
+        for connection in self.consumer_connections():
+            connection.send(command_of(Type.PING))
+            expected += 1
         return expected
 
     def crash(self) -> int | None:

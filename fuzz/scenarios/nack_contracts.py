@@ -1,9 +1,10 @@
 """Contracts of negative acknowledgements.
 
 The brokers record the times of commands, the client's process records the times of calls. A command may be late because
-the machine is busy. The bound on this lateness is 25 ms plus the largest lateness that the client's process observed in
-the schedule. Times are judged only if the bound is less than half of the timer's interval: otherwise two runs of the
-timer cannot be distinguished.
+the machine is busy. Both processes measure lateness while the schedule runs: the client's process by sleeps and calls,
+the brokers by sleeps and by pings, which the client's network thread answers. The bound on the lateness of a command is
+25 ms plus the largest measured lateness. Times are judged only if the bound is less than half of the timer's interval:
+otherwise two runs of the timer cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -39,9 +40,14 @@ def _commands(seen: Observed) -> list[Command]:
     return [Command(int(start + at * MS), tuple([Position(*each[:2]) for each in ids])) for at, ids in kinds]
 
 
+def _lateness(seen: Observed) -> int:
+    """Returns the bound on lateness in nanoseconds."""
+    return int(_LATE_MS * MS + max(seen.lateness, seen.report.get("lateness", 0.0)) * 1e9)
+
+
 def _bound(seen: Observed) -> int | None:
     """Returns the bound on lateness in nanoseconds; None if times cannot be judged."""
-    bound = int(_LATE_MS * MS + seen.lateness * 1e9)
+    bound = _lateness(seen)
     return bound if bound < nacks.interval(seen.settings.get("delay", 0)) // 2 else None
 
 
@@ -70,7 +76,7 @@ def redelivery_follows_timing_law(seen: Observed) -> str:
     """Until close, commands come at the times of the tracker's model under profile `cpp`, with all due entries."""
     bound, calls = _bound(seen), _calls(seen)
     closed = next((call.at for call in calls if call.entry is None), None)
-    commands = [each for each in _commands(seen) if closed is None or each.at <= closed + _LATE_MS * MS]
+    commands = [each for each in _commands(seen) if closed is None or each.at <= closed + _lateness(seen)]
     if bound is None or nacks.obeys_timing_law(seen.settings.get("delay", 0), calls, commands, bound):
         return ""
     start = min([call.at for call in calls], default=0)
@@ -118,7 +124,7 @@ def _late(seen: Observed, *, is_undisturbed: bool) -> str:
 def closed_consumer_redelivers_nothing(seen: Observed) -> str:
     """After close, no redelivery is requested."""
     closed = [call.at for call in _calls(seen) if call.entry is None]
-    late = [each for each in _commands(seen) if closed and each.at > closed[0] + _LATE_MS * MS]
+    late = [each for each in _commands(seen) if closed and each.at > closed[0] + _lateness(seen)]
     return f"{len(late)} redelivery commands after close" if late else ""
 
 

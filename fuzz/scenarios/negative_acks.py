@@ -18,11 +18,13 @@ from fuzz.scenarios.nack_contracts import (
 )
 
 _NACK = "negative_acknowledge"
+#: The interval of the brokers' pings, by which they measure how late commands may be.
+_PING_SECONDS = 0.01
 
 
 def begin(run: Run) -> None:
     """Attaches a producer and a consumer."""
-    run.start()
+    run.start(ping_seconds=_PING_SECONDS)
     run.create_producer(send_timeout_millis=0, batching_enabled=False)
     run.subscribe(kind=run.settings["kind"], negative_ack_redelivery_delay_ms=run.settings["delay"])
 
