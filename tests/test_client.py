@@ -36,6 +36,7 @@ from fuzz.scenarios.evidence import (
     segmentation_fault_after_checksum_error,
     sequence_ids_restart_before_first_receipt,
 )
+from fuzz.seeding import replaced_source
 
 EXPERIMENTS = tomllib.loads((Path(__file__).parents[1] / "fuzz/scenarios/experiments.toml").read_text())["experiment"]
 #: Start brokers, or the client's process, with a seeded bug.
@@ -252,6 +253,13 @@ CLIENT_BUGS = {
         "later_nack_postpones_no_redelivery",
     ),
 }
+
+
+def test_seeded_bugs_apply() -> None:
+    for bug, (change, _) in BUGS.items():
+        assert replaced_source(bug, *change)
+    for bug, (change, _, _) in CLIENT_BUGS.items():
+        assert replaced_source(bug, "fuzz.client.driver", *change)
 
 
 @pytest.mark.parametrize(

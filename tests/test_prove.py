@@ -347,8 +347,8 @@ SEEDED = {
     "callbacks of a plain entry have the next position": Seeded(
         "callback-has-batch-index",
         "model.txn_writer.machine",
-        "position, batch = Position(s.ledger, s.next_entry), len(write.records)",
-        "position, batch = Position(s.ledger, s.next_entry + 1), len(write.records)",
+        "position, batch_size = Position(s.ledger, s.next_entry), len(write.records)",
+        "position, batch_size = Position(s.ledger, s.next_entry + 1), len(write.records)",
         "txn_writer",
     ),
     "a put leaves the size": Seeded("size-accounting", MODEL, "(s.sizes[cache] + bytes,)", "(s.sizes[cache],)"),
@@ -374,7 +374,7 @@ SEEDED = {
         'is_expired(e.timestamp_ns, threshold_ns + 1):\n        return "STOP"',
     ),
     "an undelivered copy counts": Seeded(
-        "read-counts-are-conserved", MODEL, "marked_read if counts else unchanged,", "marked_read,"
+        "read-counts-are-conserved", MODEL, "marked_read if is_counted else unchanged,", "marked_read,"
     ),
     "access does not extend": Seeded(
         "due-entries-are-not-removed", MODEL, "(s.extend_ttl_of_recently_accessed and e.accessed) or (", "False or ("
@@ -384,6 +384,11 @@ SEEDED = {
     ),
     "the implementation raises by two": Seeded("counters-agree", IMPL, "self.expected += 1", "self.expected += 2"),
 }
+
+
+def test_seeded_bugs_apply() -> None:
+    for bug, (claim, module, find, replace, _) in SEEDED.items():
+        assert changed(claim, Control(bug, module, find, replace))
 
 
 @pytest.mark.nightly
