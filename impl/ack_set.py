@@ -14,15 +14,15 @@ from model.machine import Refused
 _ALL = 2**64 - 1
 
 
-def number(words: AckSet) -> int:
-    """Returns the words as one integer. O(words)."""
+def mask_of(words: AckSet) -> int:
+    """Returns an ack set as one integer, bit i for message i. O(words)."""
     if len(words) == 1:
         return words[0] & _ALL
     return int.from_bytes(b"".join([word.to_bytes(8, "little", signed=True) for word in words]), "little")
 
 
-def array(bits: int) -> AckSet:
-    """Returns the words of an integer, trimmed. O(words)."""
+def words_of(bits: int) -> AckSet:
+    """Returns an integer as an ack set without zero words at the end. O(words)."""
     if bits < 2**63:
         return (bits,) if bits else ()
     count = (bits.bit_length() + 63) // 64
@@ -66,10 +66,11 @@ class AckSets:
         return self._closed(batch) if self._batches.pop(batch, None) is None else None
 
     def _closed(self, batch: int) -> Refused:
+        """Returns the refusal of a call on a batch that is not open."""
         return Refused("not_open", f"batch {batch} is not open")
 
     def _mask(self, batch: int, begin: int, end: int) -> int | Refused:
-        """Returns the mask of a range, or its rejection."""
+        """Returns the mask of a range, or the refusal of the call."""
         if batch not in self._batches:
             return self._closed(batch)
         if begin > end:
@@ -79,7 +80,7 @@ class AckSets:
         return (1 << end) - (1 << begin)
 
     def _bit(self, batch: int, index: int) -> int | Refused:
-        """Returns the mask of a message, or its rejection."""
+        """Returns the mask of a message, or the refusal of the call."""
         if batch not in self._batches:
             return self._closed(batch)
         if self._end is not None and index >= self._end:
@@ -127,8 +128,8 @@ class AckSets:
         return None
 
     def and_with(self, batch: int, words: AckSet) -> Refused | None:
-        """Adds the acks of another ack set. O(words)."""
-        mask = number(words)
+        """Acknowledges the messages that an ack set acknowledges. O(words)."""
+        mask = mask_of(words)
         if batch not in self._batches:
             return self._closed(batch)
         if self._end is not None and mask >> self._end:
@@ -137,7 +138,7 @@ class AckSets:
         return None
 
     def get_index(self, batch: int, index: int) -> bool | Refused:
-        """Returns whether the message is not acknowledged. O(words)."""
+        """Returns whether a message is unacknowledged. O(words)."""
         bit = self._bit(batch, index)
         return bit if isinstance(bit, Refused) else self._batches[batch] & bit != 0
 
@@ -155,7 +156,7 @@ class AckSets:
         rest = ~(self._batches[batch] >> begin)
         return begin + (rest & -rest).bit_length() - 1
 
-    # ---- sets that are given
+    # ---- functions of ack sets
 
     def and_ack_set(self, first: AckSet, second: AckSet) -> AckSet:
         """Returns the AND of two ack sets. O(words)."""
@@ -178,13 +179,13 @@ class AckSets:
         return not any(ack_set)
 
     def is_ack_set_overlap(self, current: AckSet | None, other: AckSet | None) -> bool:
-        """Returns whether two ack sets acknowledge the same message. O(words)."""
+        """Returns whether a message is acknowledged by both ack sets. O(words)."""
         if current is None or other is None:
             return False
         if self._end is None:
             return any((a | b) != -1 for a, b in zip_longest(current, other, fillvalue=0))
         mask = (1 << self._end) - 1
-        return (number(current) | number(other)) & mask != mask
+        return (mask_of(current) | mask_of(other)) & mask != mask
 
     def compare_with_ack_set(self, current: AckPosition | None, other: AckPosition | None) -> int | Refused:
         """Compares two positions. O(words before the first set bits)."""
@@ -194,7 +195,7 @@ class AckSets:
             return -1 if current.ledger < other.ledger else 1
         if current.entry != other.entry:
             return -1 if current.entry < other.entry else 1
-        ours, theirs = first_bit(current.ack_set), first_bit(other.ack_set)
+        ours, theirs = first_bit(current.ack_set), first_bit(other.ack_set)  # -1, the whole entry, is the largest
         return theirs - ours if ours < 0 or theirs < 0 else ours - theirs
 
     # ---- for the engines

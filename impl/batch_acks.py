@@ -5,12 +5,12 @@ entries after the mark-delete position, of entries with an ack set, and of ledge
 
     deleted   ranges in order, none across the end of a ledger, as two lists: an acknowledgement is a binary search, and
               ranges that the mark-delete position passes are cut off in front
-    ack sets  a dictionary from entry to mask, and the entries in order for records
-    counts    the messages before an entry are a product and a sum, so a cumulative ack visits only the ranges and ack
-              sets that it passes, and drops them
+    ack sets  a dictionary from entry to mask, and a sorted list of its entries, from which records are built
+    counts    the number of messages before an entry is computed without a scan, so a cumulative ack visits only the
+              ranges and ack sets that it drops
     records   are built when a write starts, O(n + k) up to the configured limits, never by an ack
 
-Complexities count the shift of a list in memory as one.
+Complexities count an insertion into a list, or a removal, as one step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
-from impl.ack_set import array, number
+from impl.ack_set import mask_of, words_of
 from model.ack_set import AckSet
 from model.batch_acks.machine import Ack, Delivered, WriteResult
 from model.batch_acks.state import Acks, Config, Partial, Queued, Reset, State, Write
@@ -31,12 +31,12 @@ _AFTER_LAST_ENTRY, _BEFORE_MARK_DELETE = "after the last entry", "before the mar
 
 
 class Snapshot(NamedTuple):
-    """A record: the first entry that is not deleted, ranges by first entry and end, and ack sets, all in order."""
+    """A record: the first entry that is not deleted, ranges [first, end) of deleted entries, and ack sets, in order."""
 
     first_unacked: int
     firsts: Sequence[int]
     ends: Sequence[int]
-    ack_sets: Sequence[tuple[int, int]]
+    ack_sets: Sequence[tuple[int, int]]  # entries, each with the mask of its remaining messages
 
     def view(self) -> Acks:
         """Returns the model's form. O(n + k)."""
@@ -62,19 +62,19 @@ class Ledgers:
         self.total = sum(self.counts)
 
     def add(self) -> Position:
-        """Adds an entry. O(1)."""
+        """Adds an entry; returns its position. O(1)."""
         self.counts[-1] += 1
         self.total += 1
         return Position(len(self.counts), self.counts[-1] - 1)
 
     def roll(self) -> int:
-        """Adds a ledger. O(1)."""
+        """Adds a ledger; returns its id. O(1)."""
         self.counts.append(0)
         self.firsts.append(self.total)
         return len(self.counts)
 
     def number(self, position: Position) -> int | None:
-        """Returns the number of an entry, or None. O(1)."""
+        """Returns the number of the entry at a position; None if no entry is there. O(1)."""
         ledger, entry = position
         if 0 < ledger <= len(self.counts) and 0 <= entry < self.counts[ledger - 1]:
             return self.firsts[ledger - 1] + entry
@@ -85,13 +85,13 @@ class Ledgers:
         return position > (self.position(self.total - 1) if self.total else (1, -1))
 
     def position(self, number: int) -> Position:
-        """Returns the position of an entry, or of the next one. O(log l)."""
+        """Returns the position of an entry; for the number `total`, that of the next entry. O(log l)."""
         at = (bisect_right(self.firsts, number) if number < self.total else len(self.firsts)) - 1
         return Position(at + 1, number - self.firsts[at])
 
 
 class Deleted:
-    """Ranges of deleted entries in order; none crosses the end of a ledger."""
+    """Ranges [first, end) of deleted entries in order; none crosses the end of a ledger."""
 
     __slots__ = ("_ledgers", "ends", "firsts")
 
@@ -106,7 +106,7 @@ class Deleted:
         return at >= 0 and entry < self.ends[at]
 
     def add(self, entry: int) -> None:
-        """Adds an entry that no range contains; joins neighbouring ranges. O(log n + log l)."""
+        """Adds an entry that no range contains; joins adjacent ranges of a ledger. O(log n + log l)."""
         firsts, ends = self.firsts, self.ends
         at = bisect_right(firsts, entry)
         joins_before = at > 0 and ends[at - 1] == entry and not self._begins_ledger(entry)
@@ -127,7 +127,10 @@ class Deleted:
         return at < len(self._ledgers.firsts) and self._ledgers.firsts[at] == entry
 
     def cut(self, first_unacked: int) -> int:
-        """Drops ranges before an entry; returns the first entry from there on that is not deleted. O(dropped)."""
+        """Drops the ranges that begin at or before an entry, and those adjacent to them. O(dropped).
+
+        Returns the first entry from the given one on that is not deleted.
+        """
         firsts, ends, at = self.firsts, self.ends, 0
         while at < len(firsts) and firsts[at] <= first_unacked:
             first_unacked = max(first_unacked, ends[at])
@@ -221,20 +224,23 @@ class BatchAcks:
         return entry < self._first_unacked or self._deleted.has(entry)
 
     def _ack_set_error(self, entry: int, given: int, path: str) -> Refused | None:
-        """Returns why an ack set is rejected, or None."""
+        """Returns the refusal of an ack set with a bit beyond the batch; None if there is no such bit."""
         size = self._size(entry)
         if given >> size:
             return Refused("illegal_argument", f"{path}ack_set has a bit beyond the batch of {size}")
         return None
 
     def _missing(self, position: Position, path: str) -> Refused | None:
-        """Returns why a position without entry is rejected, unless the entry may still be added."""
+        """Returns the refusal of a position without entry; None if the position is after the last entry.
+
+        The caller refuses a position after the last entry.
+        """
         if self._ledgers.is_after_last_entry(position):
             return None
         return Refused("illegal_argument", f"{path}position is {list(position)}, where no entry is")
 
     def _requested_mask(self, mask: int) -> int | None:
-        """Returns the mask that an acknowledgement leaves; None if it has no effect."""
+        """Returns the mask of the messages that an ack leaves unacknowledged; None if the ack has no effect."""
         return mask if mask == 0 or self._batch_acks else None
 
     def ack_individual(self, acks: tuple[Ack, ...]) -> int | Refused:
@@ -243,21 +249,21 @@ class BatchAcks:
         O(log n + log k + log l) for each, and the ranges and ack sets that the mark-delete position passes.
         """
         planned: list[tuple[int, int | None]] = []
-        beyond = None
+        after_last = None  # the error of the first position after the last entry
         for i, (position, ack_set) in enumerate(acks):
-            entry, mask = self._ledgers.number(position), number(ack_set) if ack_set else 0
+            entry, mask = self._ledgers.number(position), mask_of(ack_set) if ack_set else 0
             if entry is None:
                 refusal = self._missing(position, f"acks[{i}].")
-                if beyond is None:
-                    beyond = f"acks[{i}].position is {list(position)}, after the last entry"
+                if after_last is None:
+                    after_last = f"acks[{i}].position is {list(position)}, after the last entry"
             else:
                 refusal = self._ack_set_error(entry, mask, f"acks[{i}].") if mask else None
-                if beyond is None:
+                if after_last is None:
                     planned.append((entry, self._requested_mask(mask)))
             if refusal is not None:
                 return refusal
-        if beyond is not None:
-            return Refused("illegal_argument", beyond)
+        if after_last is not None:
+            return Refused("illegal_argument", after_last)
         newly_acked = changes = 0
         for entry, requested in planned:
             changed, count = self._ack(entry, requested)
@@ -280,7 +286,7 @@ class BatchAcks:
         if remaining == 0:
             self._ack_sets.drop(entry)
             self._deleted.add(entry)
-        elif remaining == (everything if old is None else old):
+        elif remaining == (everything if old is None else old):  # as before
             return False, 0
         elif remaining == everything:
             self._ack_sets.drop(entry)
@@ -289,7 +295,11 @@ class BatchAcks:
         return True, left - (remaining & everything).bit_count()
 
     def _advance_mark_delete(self, first_unacked: int) -> None:
-        """Advances the mark-delete position over deleted entries that follow, and the read position. O(dropped)."""
+        """Acknowledges every entry before `first_unacked`, and advances the mark-delete position. O(dropped).
+
+        The mark-delete position also passes the deleted entries that follow. The read position advances if it would be
+        at or before the mark-delete position.
+        """
         self._first_unacked = self._deleted.cut(first_unacked)
         self._ack_sets.cut(self._first_unacked)
         self._read_position = max(self._read_position, self._first_unacked)
@@ -299,7 +309,7 @@ class BatchAcks:
 
         O(log n + log k + log l), and the ranges and ack sets that the mark-delete position passes.
         """
-        entry, mask = self._ledgers.number(position), number(ack_set) if ack_set else 0
+        entry, mask = self._ledgers.number(position), mask_of(ack_set) if ack_set else 0
         refusal = self._missing(position, "") if entry is None else self._ack_set_error(entry, mask, "")
         if refusal is not None:
             return refusal
@@ -360,7 +370,7 @@ class BatchAcks:
         delivered = None
         if entry < self._ledgers.total:
             remaining = self._ack_sets.masks.get(entry)
-            delivered = Delivered(self._ledgers.position(entry), None if remaining is None else array(remaining))
+            delivered = Delivered(self._ledgers.position(entry), None if remaining is None else words_of(remaining))
             self._read_position = entry + 1
         self._start_queued()
         return delivered
@@ -377,7 +387,7 @@ class BatchAcks:
         return Snapshot(self._first_unacked, self._deleted.firsts[:ranges], self._deleted.ends[:ranges], held)
 
     def _start_write(self, operations: Sequence[Queued]) -> None:
-        """Starts a write with the effect of queued operations. O(n + k)."""
+        """Starts one write for all given operations, and empties the queue. O(n + k)."""
         resets = tuple([each for each in operations if each is not None])
         to_apply = resets[-1] if resets else None
         self._writing = self._record(to_apply), resets, to_apply
@@ -411,6 +421,7 @@ class BatchAcks:
         return self._stored(self._writing, self._writing[0])
 
     def _stored(self, write: tuple[Snapshot, tuple[Reset, ...], Reset | None], durable: Snapshot) -> WriteResult:
+        """Completes a write whose record is durable. O(1), and queued operations start."""
         _, resets, to_apply = write
         self._durable, self._writing = durable, None
         if to_apply is not None:
@@ -420,13 +431,13 @@ class BatchAcks:
         return WriteResult(True, tuple([each.ticket for each in resets]))
 
     def _take(self, snapshot: Snapshot) -> None:
-        """Replaces memory by a record; reading restarts at the mark-delete position. O(n + k)."""
+        """Replaces memory by a record; reading restarts after the mark-delete position. O(n + k)."""
         self._deleted.load(snapshot.firsts, snapshot.ends)
         self._ack_sets.load(snapshot.ack_sets)
         self._first_unacked = self._read_position = snapshot.first_unacked
 
     def write_fails(self, stored_in_metadata: bool) -> WriteResult | Refused:
-        """Fails the write, or stores it in the metadata store. O(1), and queued operations start."""
+        """Fails the write, or stores its record in the metadata store. O(1), and queued operations start."""
         if self._writing is None:
             return Refused("illegal_state", "no write is in flight")
         record, resets, to_apply = self._writing
@@ -443,7 +454,7 @@ class BatchAcks:
 
     def reset(self, position: Position, ack_set: AckSet | None) -> int | Refused:
         """Starts a reset, or queues it. O(log l), and a record."""
-        ledgers, given = self._ledgers, number(ack_set) if ack_set else None
+        ledgers, given = self._ledgers, mask_of(ack_set) if ack_set else None
         to = ledgers.number(position)
         if to is None and not ack_set and position == ledgers.position(ledgers.total):
             to = ledgers.total
@@ -476,7 +487,7 @@ class BatchAcks:
         self._writing, self._queued = None, []
 
     def crash(self, write_survives: bool) -> Refused | None:
-        """Loses memory and recovers. O(n + k)."""
+        """Loses memory, and recovers the durable record or the record in flight. O(n + k)."""
         if not write_survives:
             self._recover(self._durable, self._batch_acks)
         elif self._writing is None:
@@ -486,7 +497,10 @@ class BatchAcks:
         return None
 
     def reopen(self, batch_acks: bool) -> Refused | None:
-        """Closes and opens the cursor. O(n + k)."""
+        """Closes and opens the cursor. O(n + k).
+
+        A recovery reads the same record from the metadata store and from the cursor ledger.
+        """
         if self._reading or self._writing is not None:
             return Refused("illegal_state", "a read or a write is in flight")
         self._recover(self._record(None), batch_acks)
@@ -542,7 +556,7 @@ class BatchAcks:
         )
 
     def _snapshot(self, acks: Acks) -> Snapshot:
-        """Returns a record of the model in this form. O(entries)."""
+        """Returns acknowledgements in the model's form as a record. O(entries)."""
         ranges = Deleted(self._ledgers)
         for entry in range(acks.deleted.bit_length()):
             if acks.deleted >> entry & 1:

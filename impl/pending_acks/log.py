@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from itertools import pairwise
 
-from impl.ack_set import array, number
+from impl.ack_set import mask_of, words_of
 from impl.txn_writer.records import PendingAck, PendingAckRecord, batched_entry, plain_entry, read_entry
 from model.pending_acks.log_index import Key, LogIndex
 from model.pending_acks.state import LogEntry, LogRecord, PositionAck
@@ -81,12 +81,12 @@ class Log:
 
     def _position(self, ack: PositionAck, has_size: bool) -> PendingAck:
         size = self._sizes[ack.entry % len(self._sizes)] if has_size else None
-        return PendingAck(_LEDGER, ack.entry, array(ack.ack_set) if ack.ack_set else (), size)
+        return PendingAck(_LEDGER, ack.entry, words_of(ack.ack_set) if ack.ack_set else (), size)
 
     def _decoded(self, data: bytes) -> LogEntry:
         records = []
         for op, ack_type, txn, _, positions in read_entry(PendingAckRecord, data).records:
-            acks = [PositionAck(entry, number(ack_set) if ack_set else None) for _, entry, ack_set, _ in positions]
+            acks = [PositionAck(entry, mask_of(ack_set) if ack_set else None) for _, entry, ack_set, _ in positions]
             records.append(LogRecord(_OPS_READ[op], ack_type == "Cumulative", txn, tuple(acks)))  # type: ignore[arg-type]
         return tuple(records)
 
