@@ -244,8 +244,10 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
 def count_follows_deliveries_to_come(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A count changes by the same number as the deliveries to come: a delivery lowers both, a replay keeps both.
 
-    Not checked: calls of clients that change the deliveries to come (`INTERVENTIONS`), and the cases that
-    `is_comparable` excludes.
+    Exceptions: a consumer connects, disconnects or asks for redelivery; a cursor seeks; an entry is acknowledged; the
+    entry itself is in an answer of storage; a request to the cache fails, or one of a cancelled normal read completes;
+    a read is discarded, and the entry is not read again because of this; a read puts the entry back that was cached
+    again after the read.
     """
     was, now = cached(before), cached(after)
     return all(

@@ -364,8 +364,8 @@ def dispatcher_changes_only_by_its_calls(cfg: Config, before: State, event: Even
     Flow adds permits. A consumer holds an entry until the entry is acknowledged or redelivered, or the consumer leaves.
     A redelivered entry and an entry of a leaving consumer are added to the replay queue. Exception: a failover
     subscription, and a subscription without consumers, read the entry again from the mark-delete position. An
-    acknowledged entry leaves the replay queue when the mark-delete position passes the entry, or when a read is
-    started. A release removes the oldest sent entry.
+    acknowledged entry leaves the replay queue when the mark-delete position passes the entry, or at the next
+    `read_more_entries`. A release removes the oldest sent entry.
     """
     for number, (sub, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
         is_called = event.arguments.get("subscription") == number and not isinstance(event.outcome, Refused)
