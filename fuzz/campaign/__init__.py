@@ -1,7 +1,7 @@
 """Campaigns: fuzzing on Spark in rounds that can be resumed.
 
-    worker       runs the tasks of a component. Each seed is a trace
-    schedules    runs the tasks of a scenario of a real client. Each seed is a schedule
+    worker       runs the tasks of a component. Each seed stands for a trace
+    schedules    runs the tasks of a scenario of a real client. Each seed stands for a schedule
     kinds        selects `worker` or `schedules` by the subject of a task
     driver       cuts seeds into tasks, runs the tasks in rounds, and commits each round
     folder       the tables of a campaign; `store` commits tables atomically on any file system of Spark
@@ -9,5 +9,5 @@
 
 `local` fuzzes without Spark and without tables, for `brokerproof fuzz`. `grid` runs the measurements of `brokerproof
 compare`, and stores their rows as a campaign stores its tables. `corpus` collects traces that together reach every
-abstract state and coverage goal of a run.
+abstract state and coverage goal that a run of `brokerproof fuzz` reached.
 """

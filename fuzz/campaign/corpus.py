@@ -1,7 +1,8 @@
-"""Corpora: sets of traces that together reach every key of a run. A key is an abstract state or a coverage goal.
+"""Corpora: sets of traces that together reach every key that some seeds reach.
 
-A corpus is a folder of trace files named by their content, so two corpora are merged by copying one into the other. A
-key is new at a step if no earlier trace and no earlier step reached this key. Each trace ends at its last new key.
+A key is an abstract state or a coverage goal. A corpus is a folder of trace files. The name of a file is a digest of
+the trace, so two corpora are merged by copying one into the other. A key is new at a step if no earlier trace and no
+earlier step of the trace reached this key. Each trace ends at the last step with a new key.
 """
 
 from __future__ import annotations
@@ -44,14 +45,14 @@ def keys_of_seed(target: Target, seed: int, steps: int | None = None) -> Iterato
         event = event_of(subject, call.action, call.arguments, pair.outcome)
         for goal in (*checks.state_goals, *checks.step_goals[indices[call.action]]):
             if is_reached(goal, cfg, before, event, pair.state, values, pair.values):
-                yield step, ("goal", goal[1].name)
+                yield step, ("goal", goal[1].name)  # goal[1] is the property
 
 
 def collect(spec: Spec, seeds: Iterable[int]) -> list[Trace]:
     """Returns traces that together reach every key of the given seeds. Each reaches a key that no earlier one reaches.
 
-    If the model raises an exception or hangs at a step, only the earlier steps count. Raises BadValue for an unknown
-    name in the spec. Cost: one run of the model for each seed.
+    If the model raises an exception or hangs at a step, only the steps before this step count. Raises BadValue as
+    `target_of`. Cost: one run of the model for each seed, and a second one for each trace that is returned.
     """
     target = target_of(spec)
     limit = time_limit(spec.steps or target.subject.steps, 10 * HANG_SECONDS)
@@ -72,11 +73,11 @@ def collect(spec: Spec, seeds: Iterable[int]) -> list[Trace]:
 def first_seeds(total: Total) -> list[int]:
     """Returns the seeds that were the first to reach an abstract state or a coverage goal, ascending."""
     firsts = [*total.of("abstract").values(), *total.of("goal").values()]
-    return sorted({first for _, first in firsts if first >= 0})
+    return sorted({first for _, first in firsts if first >= 0})  # -1: no seed is known (`Row`)
 
 
 def _cut(target: Target, spec: Spec, seed: int, length: int) -> Trace:
-    """Returns the first `length` steps of a seed's trace."""
+    """Returns the first `length` steps of a seed's trace, without the header keys that describe a finding."""
     plan, _ = plan_trace(target.subject, target.config, seed, spec.steps)
     calls: list[Call] = []
     for call in generate(target.subject, target.config, seed, spec.steps):

@@ -30,12 +30,15 @@ from fuzz.platform.spark import reported_task_errors
 #: Expected duration of a task. The overhead of starting a task is small in comparison, and little is lost if the
 #: executor of a task dies.
 TASK_SECONDS = 3.0
-#: Minimum of the expected duration of a task. Tasks are shorter than TASK_SECONDS if there is too little time for a
-#: task of TASK_SECONDS for each subject.
+#: Minimum of the expected duration of a task that the driver plans. The driver plans tasks shorter than TASK_SECONDS if
+#: a campaign is too short for a task of TASK_SECONDS for each subject. `--partitions`, the limit of traces and the
+#: block length may make tasks shorter or longer than planned.
 SHORTEST_TASK_SECONDS = 0.3
-#: Minimum and maximum of the expected duration of a round.
+#: Minimum and maximum of the expected duration of a round. A round before the end of the campaign's time may be
+#: shorter.
 ROUND_SECONDS = (4.0, 30.0)
-#: If fewer seconds remain, no round is started, except for the first. Minimum of the expected duration of the first.
+#: If fewer seconds than this remain, no further round is started. The first round of a command is always started, and
+#: this is the minimum of its expected duration.
 _SHORTEST_ROUND = 0.5
 
 
@@ -85,10 +88,11 @@ def run_campaign(
 ) -> State:
     """Runs and commits rounds until each subject has the given number of traces, or the given seconds have passed.
 
-    Returns the given state, to which the rounds are added. `traces` includes those of earlier runs; `seconds` start
-    with this call. Without a limit the campaign does not end. A round has about `partitions` tasks; None: its expected
-    duration decides. A round that has started is completed, so `seconds` may be exceeded. At least one round runs if
-    traces are left. Raises BadValue if a task cannot run or the store cannot be written.
+    Returns the given state, to which the rounds are added. `traces` includes skipped traces and those of earlier
+    commands; `seconds` start with this call. Without a limit the campaign does not end. A round has about `partitions`
+    tasks; None: the expected duration of the round decides. A round that has started is completed, so `seconds` may be
+    exceeded. At least one round runs if traces are left. Raises BadValue if a task cannot run or the store cannot be
+    written.
     """
     rounds = _Rounds(plan, state, workers.slots, traces=traces, seconds=seconds, partitions=partitions)
     pending: deque[Future[list[TaskResult]]] = deque()
@@ -148,7 +152,7 @@ class _Rounds:
         tasks_per_slot = max(1, round(budget / self.task_seconds / self.slots))
         count = self.partitions or self.slots * tasks_per_slot
         tasks = list[Task]()
-        # a subject's last task may be short: then the round gets more than `count` tasks
+        # a subject's last task may be short. So if `count` tasks have less than half of the budget, the round gets more
         for _ in range(count + len(self.plan.specs)):
             open_specs = [spec for spec in self.plan.specs if self._left(spec) > 0]
             if not open_specs or (len(tasks) >= count and sum(self._seconds(task) for task in tasks) >= budget / 2):
@@ -182,8 +186,9 @@ class _Rounds:
     def _next_task(self, spec: Spec, seconds: float) -> Task:
         """Plans and returns the next task of a spec, which takes about the given seconds and has at least one block.
 
-        The last task of a spec may be shorter than a block. If an earlier run has ended within a block, the first task
-        has the rest of this block, so that later blocks begin at the same seeds as in a campaign without interruption.
+        The last task of a spec may be shorter than a block. If an earlier command has ended within a block, the first
+        task has only the rest of this block, so that later blocks begin at the same seeds as in a campaign without
+        interruption.
         """
         first, block = self.next_seed[spec.subject], kind_of(spec.subject).block
         traces = max(block, round(self._speed(spec) * seconds / block) * block)
@@ -244,8 +249,8 @@ class SparkWorkers:
     def warm_up(self, specs: Sequence[Spec]) -> dict[str, float]:
         """Starts the Python workers with a short task of each spec in every slot.
 
-        Returns the seeds per second of one slot by subject. The traces of these tasks are not counted. Raises BadValue
-        if the workers cannot run this code.
+        Returns the seeds per second of one slot by subject. The results of these tasks are dropped, and `live` does not
+        count their traces. Raises BadValue if the workers cannot run this code.
         """
         texts = [task_text(Task(spec, 0, kind_of(spec.subject).warm_up)) for spec in specs] * self.slots
         results = self._collect(texts, self.slots)

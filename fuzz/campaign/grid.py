@@ -4,8 +4,8 @@ A cell is a workload, policy, cache size, seed and parameters. The results of a 
 alone. With a store, rows are committed in rounds (`fuzz/campaign/store.py`), and cells with committed rows are not run
 again. The store has:
 
-    grid.json     version of the code, and value of `--workload`. If one differs, the folder is rejected
-    commits/      commit files. A round with a complete one is committed
+    grid.json     version of the code, and the argument WORKLOAD of `compare`. If one differs, the folder is rejected
+    commits/      commit files. A round is committed if it has a complete commit file
     rows/         one table for each round: the rows, each with its cell
 """
 
@@ -96,9 +96,9 @@ def run_grid(
 ) -> Rows:
     """Runs the cells that the store lacks. Returns the rows of all cells, in the cells' order.
 
-    `name` is the value of `--workload`, and `row_type` the type of the workloads' rows. `update` is called with the
-    number of cells that have rows. Raises BadValue as the runner, and if the store is damaged or of other workloads or
-    another version.
+    `name` is the argument WORKLOAD of `compare`, and `row_type` the type of the workloads' rows. `update` is called
+    with the number of cells that were run, now or earlier. Raises BadValue as the runner, if the store is damaged, and
+    if the store is of other workloads or another version.
     """
     done: dict[str, Rows] = {}
     rounds = 0
@@ -125,7 +125,7 @@ def run_grid(
 
 
 def _claim(store: Store, name: str) -> None:
-    """Writes grid.json if it is missing. Raises BadValue if it has another version or other workloads.
+    """Writes grid.json if this file is missing. Raises BadValue if the file has another version or other workloads.
 
     If the driver died while it wrote grid.json, the file is incomplete and no round is committed. The file is then
     written again.

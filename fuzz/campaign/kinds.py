@@ -21,8 +21,8 @@ class Kind(NamedTuple):
 
     check: Callable[[Spec], object]  # raises BadValue for an unknown name, or if the client is not installed here
     run: Callable[[Task], TaskResult]  # runs the seeds of a task
-    block: int  # seeds in a block; a task has whole blocks, except for the last block of a subject
-    warm_up: int  # seeds that every slot runs before the first round, to measure the speed; their results are dropped
+    block: int  # seeds in a block (`fuzz/campaign/worker.py`)
+    warm_up: int  # seeds that every slot of Spark runs before the first round, to measure the speed
     speed: Callable[[Spec], float]  # seeds per second of one slot, assumed before the first measurement
     default_profile: str
 

@@ -1,9 +1,9 @@
 """Local fuzzing: runs consecutive seeds on this machine, up to a number of traces or seconds.
 
 The first phase runs seeds and records the first seed of each cause. A violated property is skipped from then on, so
-that a frequent defect does not hide a rare one. The trace that violated the property is replayed with every step
-checked, but not the skipped properties. If the replay violates another property, this property is skipped, too, and the
-trace is replayed again.
+that a frequent defect does not hide a rare one. The trace that violated the property is replayed. The replay checks
+every step, except for the skipped properties. If the replay violates another property, this property is skipped, too,
+and the trace is replayed again.
 
 For each cause, the second phase shrinks the finding of the recorded seed and findings of later seeds, and keeps the
 shortest one.
@@ -37,9 +37,10 @@ _MAX_BLOCKS = 64
 
 
 class Request(NamedTuple):
-    """The parameters of a run. Without `seconds` and `traces`, only a first finding can end the run.
+    """The parameters of a run.
 
-    A finding ends the run if `stop_at_first` or `property` is set.
+    The first phase ends after `traces` seeds, or early enough to leave time for shrinking within `seconds`. With
+    `stop_at_first` or `property`, the first finding also ends this phase. Without any of these, the run does not end.
     """
 
     spec: Spec
@@ -144,7 +145,7 @@ def run_request(request: Request, progress: Progress = lambda run, phase: None) 
             _run_seeds_in(pool, request, run, started, progress)
             run.fuzzing_seconds = time.monotonic() - started
             progress(run, "shrinking")
-            # if `left` findings are left, each process has left / jobs turns, rounded up
+            # when a finding's turn comes, `left` findings are left, and each process shrinks left / jobs, rounded up
             turns = [-(-left // request.jobs) for left in range(len(run.causes), 0, -1)]
             arguments = [(request, *found, end, n) for found, n in zip(_in_order(run), turns, strict=True)]
             run.findings = [future.result() for future in [pool.submit(shrunk, *each) for each in arguments]]
@@ -202,6 +203,7 @@ def _run_seeds_in(pool: ProcessPoolExecutor, request: Request, run: Run, started
         is_over = (until is not None and time.monotonic() >= until) or (bool(run.causes) and request.stop_at_first)
         while not is_over and len(pending) < 2 * request.jobs and (end_seed is None or next_seed < end_seed):
             count = blocks * BLOCK if end_seed is None else min(blocks * BLOCK, end_seed - next_seed)
+            # `what` is the name of the violated property
             skipped = frozenset(cause.what for cause in run.causes if cause.broken_property is not None)
             pending.append(pool.submit(_run_chunk, _Chunk(request, next_seed, count, skipped, until)))
             next_seed += count
@@ -248,11 +250,11 @@ def _lockstep(request: Request) -> Lockstep:
 
 
 def _seeds(lockstep: Lockstep, first: int, traces: int | None) -> Iterator[tuple[int, dict[Cause, int]]]:
-    """Runs seeds one by one. After each, yields the number of traces so far, and the causes that the seed showed.
+    """Runs `traces` seeds one by one. After each, yields the number of traces so far, and the causes of the seed.
 
     The first block begins at the first seed. If ENOUGH traces of a block have findings that are no violated properties,
-    the rest of the block is skipped. Skipped seeds are not counted as traces. In a campaign, traces that violate
-    properties count towards ENOUGH, too (`fuzz/campaign/worker.py`).
+    the rest of the block is skipped. Skipped seeds count towards `traces`, but not as traces in what is yielded. In a
+    campaign, traces that violate properties count towards ENOUGH, too (`fuzz/campaign/worker.py`).
     """
     done, seed, failed = 0, first, 0  # `failed` counts within the block
     while traces is None or seed < first + traces:

@@ -1,8 +1,9 @@
 """Tasks of a real client: each seed stands for a schedule of a scenario (`fuzz/client/`).
 
-Brokers and client are processes of their own, with a time limit for each request. A block has one finding for each
-violated contract and its explanation: a known deviation, or none. Every finding is replayed. If a known deviation
-explains a finding, the signature names the deviation. Otherwise the finding is shrunk, and the signature names the
+Brokers and client are processes of their own, with a time limit for each request. A block has at most two kinds of
+findings for a violated contract: one finding for each known deviation that explains a violation, and one finding that
+no known deviation explains. Every finding is replayed. If a known deviation explains a finding, the signature names the
+defect of the deviation, and the finding is not shrunk. Otherwise the finding is shrunk, and the signature names the
 steps of the shrunk schedule. Two runs of a schedule on a real client can differ, so a row has the number of replays
 that showed the finding.
 """
@@ -55,7 +56,7 @@ def run_task(task: Task) -> TaskResult:
         seeds = range(first, min(first + BLOCK, task.first_seed + task.traces))
         found += [_finding_row(task.spec, each) for each in _run_block(task.spec, scenario, seeds).findings]
         for schedule in [generate(scenario, seed) for seed in seeds]:
-            names = ["", *[name for name, *_ in schedule.steps]]
+            names = ["", *[name for name, *_ in schedule.steps]]  # "" precedes the first step (`pair_key`)
             pairs.update([pair_key(before, name) for before, name in pairwise(names)])
             steps += len(schedule.steps)
     return TaskResult(
@@ -66,7 +67,7 @@ def run_task(task: Task) -> TaskResult:
         seconds=time.perf_counter() - started,
         raw_findings=len(found),
         findings=tuple(found),
-        coverage=tuple([Row("pair", pair, pairs[pair], -1) for pair in sorted(pairs)]),
+        coverage=tuple([Row("pair", pair, pairs[pair], -1) for pair in sorted(pairs)]),  # -1: pairs have no first seed
     )
 
 

@@ -7,7 +7,7 @@ atomic rename or atomic writes. A table is valid only if a complete commit file 
                   the file's digest, so an existing table is not overwritten with other content when the round is
                   written again. The commit file has the path, length and digest of each table, and its own digest.
     commits       returns the rounds that have a complete commit file. Incomplete commit files, and tables that no
-                  commit file names, are ignored: a driver that died has left them.
+                  commit file names, are ignored. They are left by a driver that died.
     read_table    returns the rows of a committed table, after a check of its digest.
 
 The driver may die at any call. If the commit file is complete, every table that the commit file names is complete. A
@@ -223,7 +223,8 @@ def commit(store: Store, number: int, tables: Mapping[str, pa.Table]) -> Commit:
     """Writes a round's tables, then its commit file. Returns the commit. Cost: linear in the size of the tables.
 
     The names of the files contain the number of the attempt, which is the number of commit files that earlier attempts
-    at this round have left. If several commit files of a round are complete, the one of the first attempt counts.
+    at this round have left. If several commit files of a round are complete, the first in the order of their names
+    counts.
     """
     attempt = len([name for name in store.sizes(_COMMITS) if name.startswith(f"{_round_name(number)}-")])
     files = {}

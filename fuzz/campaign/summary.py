@@ -11,7 +11,7 @@ from fuzz.run.coverage import RowKind, Total
 from fuzz.run.generate import plan_trace
 from model.machine import BadValue
 
-#: A coverage goal is expected if it applies under the config of one of the first traces, which are this many.
+#: The number of traces whose configs decide which coverage goals are expected: those that apply under such a config.
 _CONFIG_SEEDS = 256
 
 
@@ -27,7 +27,7 @@ def configs_of(spec: Spec, seed: int) -> list[Any]:
 
 
 def missed_coverage(spec: Spec, seed: int, total: Total, steps: int) -> list[str]:
-    """Returns a line for each coverage goal and each action that a run did not reach (`Total.unreached`).
+    """Returns a line for each coverage goal and each action in `Total.unreached`.
 
     Returns no lines if the run has fewer `steps` than the subject's `min_steps_for_coverage`. Returns no lines for a
     comparison with another profile or for a seeded bug, because such a run searches for a difference.
@@ -54,14 +54,14 @@ def missed_by_campaign(plan: Plan, state: State) -> list[str]:
 
 
 class Compared(NamedTuple):
-    """The differences between two campaigns on the subjects that both ran with the same profiles and mutant."""
+    """The differences between two campaigns on the subjects that both ran with the same `Spec`."""
 
     older: str  # the folder of the older campaign
     version: str  # the version of the code that ran the older campaign
-    subjects: list[str]  # these subjects
+    subjects: list[str]  # the subjects that both ran with the same `Spec`
     new: list[str]  # signatures of findings that only the newer campaign has
     gone: list[str]  # signatures of findings that only the older campaign has
-    known: list[str]  # signatures of findings that are in both campaigns
+    known: list[str]  # signatures of findings that are in both campaigns, with or without a known defect
     coverage_gained: list[str]  # lines for the coverage keys that only the newer campaign reached
 
 

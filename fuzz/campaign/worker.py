@@ -4,10 +4,10 @@
 real clients, in which a seed stands for a schedule. The types and their form as text serve both.
 
 Seeds are grouped in blocks of a fixed size. The findings of a block, their shrunk traces and the block's coverage
-depend only on the code, the spec and the seeds of the block, unless a step takes about as long as a hang. A task has
-whole blocks; only the last block of a spec may have fewer seeds. So the findings do not depend on the number of workers
-or of Spark's partitions. If `--traces` ends a campaign within a block, the resumed campaign runs the rest of this block
-as a block.
+depend only on the code, the spec and the seeds of the block, unless a trace takes nearly as long as `time_limit`. A
+task has whole blocks; only the last block of a spec may have fewer seeds. So the findings do not depend on the number
+of workers or of Spark's partitions. If `--traces` ends a campaign within a block, the resumed campaign runs the rest of
+this block as a block.
 
 Within a block, the first finding of each cause is replayed twice, and shrunk if both replays show it. A property that
 was violated is not checked in the rest of the block, so that a common defect does not hide a rare one. After ENOUGH
@@ -41,7 +41,7 @@ ENOUGH = 8
 
 
 class Spec(NamedTuple):
-    """The parameters of a task besides its seeds. `fuzz` has options of the same names."""
+    """The parameters of a task besides its seeds. `brokerproof fuzz` has options of the same names."""
 
     subject: str  # the name of a component, or `client.SCENARIO`
     profile: str = "reference"
@@ -61,9 +61,10 @@ class Task(NamedTuple):
 
 
 class FindingRow(NamedTuple):
-    """A finding as a table row, with its trace or schedule, which is shrunk if every replay showed the finding.
+    """A finding as a table row.
 
-    `length` and `shrunk_length` are numbers of calls, or of steps of a schedule.
+    The trace is shrunk if every replay showed the finding; a schedule, if no known deviation explains the finding.
+    `length` and `shrunk_length` are numbers of calls, or of steps of a schedule, before and after shrinking.
     """
 
     subject: str
@@ -76,7 +77,7 @@ class FindingRow(NamedTuple):
     message: str
     shown: int  # the number of replays that showed the finding
     replays: int
-    trace: str  # in the format of trace files; a schedule as a line of JSON
+    trace: str  # the trace in the format of trace files, or the schedule as a line of JSON
 
     @property
     def reproduced(self) -> bool:
@@ -106,7 +107,7 @@ def target_of(spec: Spec) -> Target:
 def run_task(task: Task) -> TaskResult:
     """Runs the traces of a task's seeds, block by block. Raises BadValue as `target_of`.
 
-    Cost: a few microseconds for each step, seconds for each shrunk finding.
+    Cost: much less than a millisecond for each step, seconds for each shrunk finding.
     """
     started = time.perf_counter()
     target = target_of(task.spec)
@@ -203,7 +204,7 @@ def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
             data["result"] = plain(outcome)
         except (Hang, Exception) as problem:  # for example, a finding that the model crashes or hangs
             data["result"] = {"raised": repr(problem)}
-        operations.append(Operation(data["op"], data["args"], data["result"], ABSENT, 0))
+        operations.append(Operation(data["op"], data["args"], data["result"], ABSENT, 0))  # 0: not read from a file
     header: dict[str, Any] = {
         ENGINE_KEY: code_version(),
         "profile": spec.profile,
@@ -265,8 +266,7 @@ def result_from(text: str) -> TaskResult:
 def merged(findings: Iterable[FindingRow]) -> list[FindingRow]:
     """Returns one finding for each combination of subject, profile and signature: the one with the smallest `seed`.
 
-    All findings are made from seeds, or there is only one finding. The result is sorted by subject, profile and
-    signature.
+    Every finding has a seed, unless there is only one finding. The result is sorted by subject, profile and signature.
     """
     best: dict[tuple[str, str, str], FindingRow] = {}
     for each in findings:
