@@ -6,7 +6,8 @@ Implements the `reference` rules and all settings of `model/entry_cache`:
     reads          joinable reads of a ledger are kept sorted; the read to join is found by bisection
     requests       a tree of ranges for each (`impl/entry_cache/shared_reads.py`)
     limiter        a double-ended queue, and the permits by request (`impl/entry_cache/reads_limiter.py`)
-    copies         one handler shared by a cached entry and all its copies
+    copies         one handler shared by a cached entry and all its copies, open or held (as in the model: delivered
+                   copies are open, with positive numbers; copies for a pending request are held, with negative ones)
 
 Dictionary and queue operations cost O(1); n is the number of entries of a read.
 """
@@ -41,8 +42,8 @@ from model.range_cache import Count, Removed
 from model.watermark import TRIGGER_SHARE
 
 
-class Store(RangeCaches):
-    """The range caches, with further operations for the entry cache."""
+class BrokerRangeCaches(RangeCaches):
+    """The range caches of a broker, with further operations for the entry cache."""
 
     def create(self) -> int:
         """Creates a range cache. Returns its number. O(1)."""
@@ -60,30 +61,30 @@ class Store(RangeCaches):
         range_cache.bytes += wrapper.bytes
         self._queue.append(wrapper)
 
-    def open_copy(self, copy: int, handler: ReadCountHandler) -> None:
-        """Opens a copy with this number that shares a read count. O(1)."""
+    def add_copy(self, copy: int, handler: ReadCountHandler) -> None:
+        """Adds a copy with this number that shares a read count. O(1)."""
         self._copies[copy] = handler
 
-    def close_copy(self, copy: int) -> ReadCountHandler:
-        """Closes a copy and returns its read count. O(1)."""
+    def remove_copy(self, copy: int) -> ReadCountHandler:
+        """Removes a copy and returns its read count, which stays the same. O(1)."""
         return self._copies.pop(copy)
 
     def next_copy_number(self) -> int:
-        """Returns the number of the next open copy. O(1)."""
+        """Returns a new number for an open copy. O(1)."""
         following = self._next_copy
         self._next_copy = following + 1
         return following
 
     def handler(self, copy: int) -> ReadCountHandler | None:
-        """Returns the read count of an open copy. O(1)."""
+        """Returns the read count of a copy; None if there is no copy with this number. O(1)."""
         return self._copies.get(copy)
 
     def copies(self) -> list[int]:
-        """Returns the numbers of all copies. O(copies)."""
+        """Returns the numbers of all copies, open and held. O(copies)."""
         return list(self._copies)
 
     def remove(self, wrappers: Iterable[Wrapper]) -> Removed:
-        """Removes wrappers by position. O(entries)."""
+        """Removes the entries of these wrappers, which stay in the queue, detached. O(entries)."""
         return self._detach(wrappers)
 
     def all_of(self, range_cache: int) -> list[Wrapper]:
@@ -120,14 +121,15 @@ def range_config(cfg: Config, caches: int) -> RangeConfig:
 
 
 class EntryCaches:
-    """The entry caches of a broker. Methods are named as the actions."""
+    """The entry caches of a broker. Public methods have the names of the model's actions, except the last three."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
+        # Sizes of the entries in storage, by topic and ledger.
         self._stored = {(each.cache, each.ledger): each.entry_bytes for each in cfg.stored}
         self._topic_caches = list(range(cfg.caches)) if cfg.max_bytes else [DISABLED] * cfg.caches
         self._owners = list(range(cfg.caches)) if cfg.max_bytes else []
-        self._store = Store(range_config(cfg, len(self._owners)))
+        self._ranges = BrokerRangeCaches(range_config(cfg, len(self._owners)))
         self.total_bytes = 0
         self._max_bytes = cfg.max_bytes
         self._watermark = cfg.watermark
@@ -160,7 +162,7 @@ class EntryCaches:
         if self._max_bytes == 0:
             range_cache = DISABLED
         else:
-            range_cache = self._store.create()
+            range_cache = self._ranges.create()
             self._owners.append(cache)
         self._topic_caches[cache] = range_cache
         return range_cache
@@ -172,14 +174,14 @@ class EntryCaches:
 
     def _size_check(self) -> int:
         total = self.total_bytes
-        requested = total - int(self._watermark * self._max_bytes)
-        if total <= self._trigger or requested <= 0:
+        bytes_to_evict = total - int(self._watermark * self._max_bytes)
+        if total <= self._trigger or bytes_to_evict <= 0:
             return 0
         self._size_evictions += 1
-        return self._account_for_removed(cast("Removed", self._store.size_pass(requested)))
+        return self._account_for_removed(cast("Removed", self._ranges.size_pass(bytes_to_evict)))
 
     def _add(self, wrapper: Wrapper) -> None:
-        self._store.add(wrapper)
+        self._ranges.add(wrapper)
         self._insertions += 1
         self.total_bytes += wrapper.bytes
         if self.total_bytes > self._trigger and not self._eviction_in_progress:
@@ -190,7 +192,7 @@ class EntryCaches:
                 self._size_check()
 
     def run_eviction_task(self) -> int | Refused:
-        """Runs a queued eviction task. Cost as `RangeCaches.size_pass`."""
+        """Runs a scheduled eviction task; returns the number of entries evicted. Cost as `RangeCaches.size_pass`."""
         if not self._tasks:
             return Refused("illegal_state", "no eviction task is queued")
         self._tasks -= 1
@@ -199,21 +201,27 @@ class EntryCaches:
         return evicted
 
     def do_cache_eviction(self) -> int:
-        """Periodic eviction. Cost as `RangeCaches.time_pass` and `size_pass`."""
-        expired = self._account_for_removed(self._store.time_pass(self._store.now_ns - self.cfg.ttl_ns))
+        """Runs the periodic eviction; returns the number of entries evicted.
+
+        Cost as `RangeCaches.time_pass` and `size_pass`.
+        """
+        expired = self._account_for_removed(self._ranges.time_pass(self._ranges.now_ns - self.cfg.ttl_ns))
         return expired + self._size_check()
 
     # ---- adding entries
 
     def insert(self, cache: int, position: Position, bytes: int, expected_reads: int) -> bool:
-        """Caches a new entry. Returns whether it was absent. O(1), and an eviction if one is due."""
+        """Caches an entry if its position is absent, and returns whether it was cached.
+
+        If its position is cached, the cached entry gets a new handler. O(1), and an eviction if one is due.
+        """
         range_cache = self._get_entry_cache(cache)
         if range_cache == DISABLED:
             return False
-        present = self._store.find(range_cache, position)
+        present = self._ranges.find(range_cache, position)
         handler = ReadCountHandler(expected_reads if expected_reads > 0 else None)
         if present is None:
-            self._add(Wrapper(range_cache, position, bytes, handler, self._store.now_ns))
+            self._add(Wrapper(range_cache, position, bytes, handler, self._ranges.now_ns))
             return True
         present.handler = handler
         return False
@@ -221,7 +229,7 @@ class EntryCaches:
     # ---- reading
 
     def read(self, cache: int, ledger: int, first: int, last: int, expected_reads: int) -> Reading | Refused:
-        """Reads a range of a ledger, both ends included. O(n) when it is cached or storage answers at once.
+        """Reads a range of a ledger, both ends included. O(n) if the range is cached or storage answers at once.
 
         With a limiter, also O(entries of the ledger), for their average size.
         """
@@ -237,7 +245,7 @@ class EntryCaches:
         permits = 0
         if self._permits.maximum:
             permits = (last - first + 1) * (max(1, sum(stored) // len(stored)) + ENTRY_OVERHEAD)
-        verdict = self._permits.acquire(pending, permits, self._store.now_ns)
+        verdict = self._permits.acquire(pending, permits, self._ranges.now_ns)
         if verdict == "rejected":
             return Reading(number, (), (Answered(number, False, ()),))
         self._requests[number] = pending
@@ -246,7 +254,7 @@ class EntryCaches:
         return self._reading(number)
 
     def read_one(self, cache: int, position: Position) -> Reading | Refused:
-        """Reads one entry; a storage read of it expects no reads. Cost as `read`."""
+        """Reads one entry; if this request reads from storage, no reads are expected. Cost as `read`."""
         if position.entry < 0:
             return Refused("illegal_argument", "the ledger has no such entry")
         return self.read(cache, position.ledger, position.entry, position.entry, 0)
@@ -263,11 +271,11 @@ class EntryCaches:
         self._continue_request(pending)
 
     def _read_range(self, pending: PendingRequest, first: int, last: int) -> RequestedRange:
-        """Opens copies of the cached entries of a range and reads its gaps. O(n)."""
+        """Holds copies of the cached entries of a range and reads its gaps. O(n)."""
         range_cache, ledger, number = pending.range_cache, pending.ledger, self._next_held
         if range_cache == DISABLED:
             return self._join_or_read(pending, first, last)
-        find, open_copy = self._store.find, self._store.open_copy
+        find, add_copy = self._ranges.find, self._ranges.add_copy
         parts: list[RequestedRange] = []
         following = first
         for entry in range(first, last + 1):
@@ -277,7 +285,7 @@ class EntryCaches:
             if entry > following:
                 parts.append(RequestedRange("gap", pending, following, entry - 1))
             wrapper.accessed = True
-            open_copy(number, wrapper.handler)
+            add_copy(number, wrapper.handler)
             hit = RequestedRange("found", pending, entry, entry)
             hit.held.append((entry, wrapper.bytes, number))
             parts.append(hit)
@@ -292,12 +300,16 @@ class EntryCaches:
             parts.append(RequestedRange("gap", pending, following, last))
         whole = RequestedRange("mixed", pending, first, last)
         whole.parts = [self._join_or_read(pending, p.first, p.last) if p.kind == "gap" else p for p in parts]
+        # A complete cache hit becomes one found range; a partial one stays "mixed".
         if len(parts) == last - first + 1 and all(part.kind == "found" for part in parts):
             self._merge_parts(whole)
         return whole
 
     def _join_or_read(self, pending: PendingRequest, first: int, last: int) -> RequestedRange:
-        """Joins an outstanding read, or starts one. O(log reads), and n when storage answers at once."""
+        """Joins an outstanding read, or reads from storage. O(log reads), and O(n) if storage answers at once.
+
+        If the outstanding read lacks a part of the range, O(n), too.
+        """
         joinable = self._joinable.get((pending.range_cache, pending.ledger))
         read = None if joinable is None else joinable.best(first, last)
         if read is None:
@@ -335,7 +347,7 @@ class EntryCaches:
         return requested
 
     def _receive_entries(self, read: OutstandingRead, entries: int) -> None:
-        """Caches entries from storage if reads are expected, and opens copies for each awaiting part.
+        """Caches entries from storage if reads are expected, and holds copies for each awaiting part.
 
         O(n) for each awaiting part.
         """
@@ -349,7 +361,7 @@ class EntryCaches:
             handler = ReadCountHandler(expected)
             for requested in waiting:
                 if requested.first <= entry <= requested.last:
-                    self._store.open_copy(self._next_held, handler)
+                    self._ranges.add_copy(self._next_held, handler)
                     requested.held.append((entry, size, self._next_held))
                     self._next_held -= 1
             self._miss_entries += 1
@@ -359,23 +371,23 @@ class EntryCaches:
 
     def _cache_entry(self, range_cache: int, position: Position, size: int, handler: ReadCountHandler) -> None:
         """Caches an entry from storage, unless its position is cached. O(1), and an eviction if one is due."""
-        present = self._store.find(range_cache, position)
+        present = self._ranges.find(range_cache, position)
         if present is None:
-            self._add(Wrapper(range_cache, position, size, handler, self._store.now_ns))
+            self._add(Wrapper(range_cache, position, size, handler, self._ranges.now_ns))
         else:
             present.handler = handler
 
     # ---- answers
 
     def complete_storage_read(self, storage_read: int, success: bool) -> Reading | Refused:
-        """Completes or fails a storage read. O(n) for each awaiting part."""
+        """Storage completes or fails a read. O(n) for each awaiting part."""
         read = self._reads.get(storage_read)
         if read is None:
             return Refused("not_open", "no outstanding storage read has this number")
         return self._answer(read, read.last - read.first + 1 if success else None)
 
     def answer_oddly(self, storage_read: int, entries: int, oddity: str) -> Reading | Refused:
-        """Completes a storage read with fewer entries, and possibly an unexpected one. O(n) for each awaiting part."""
+        """Storage returns too few entries of a read, and possibly an unexpected one. O(n) for each awaiting part."""
         read = self._reads.get(storage_read)
         if read is None:
             return Refused("not_open", "no outstanding storage read has this number")
@@ -426,7 +438,7 @@ class EntryCaches:
         return self._reading(None)
 
     def _continue_request(self, pending: PendingRequest) -> None:
-        """Completes a request unless it awaits a read. O(its parts)."""
+        """Completes or fails a request unless it awaits a read. O(its parts)."""
         root = pending.root
         self._complete_ranges(root)
         if root.kind == "found":
@@ -444,7 +456,10 @@ class EntryCaches:
             self._merge_parts(requested)
 
     def _merge_parts(self, requested: RequestedRange) -> None:
-        """Merges settled parts into one range. If one is incomplete, closes copies and reads a mixed range again."""
+        """Merges settled parts into one range.
+
+        If one is incomplete, the held copies are released, a joined range fails, and a mixed range is read again.
+        """
         parts = requested.parts
         if all(part.is_complete() for part in parts):
             requested.kind = "found"
@@ -452,7 +467,7 @@ class EntryCaches:
             requested.parts = []
             return
         for copy in requested.copies():
-            self._store.close_copy(copy)
+            self._ranges.remove_copy(copy)
         requested.parts = []
         if requested.kind == "joined":
             requested.kind = "failed"
@@ -462,7 +477,7 @@ class EntryCaches:
             self._complete_ranges(requested)
 
     def _replace_contents(self, target: RequestedRange, source: RequestedRange) -> None:
-        """Copies the contents of a range to another one, which then awaits the storage read instead."""
+        """Copies the contents of a range to another one. If `source` awaits a read, `target` awaits it instead."""
         target.kind, target.read, target.held, target.parts = source.kind, source.read, source.held, source.parts
         if source.kind == "awaited":
             waiting = self._reads[source.read].waiting
@@ -470,11 +485,11 @@ class EntryCaches:
 
     def _deliver(self, pending: PendingRequest, held: list[tuple[int, int, int]]) -> None:
         del self._requests[pending.number]
-        store, entries = self._store, []
+        range_caches, entries = self._ranges, []
         for entry, size, copy in held:
-            handler = store.close_copy(copy)
-            number = store.next_copy_number()
-            store.open_copy(number, handler)
+            handler = range_caches.remove_copy(copy)
+            number = range_caches.next_copy_number()
+            range_caches.add_copy(number, handler)
             entries.append(Delivered(Position(pending.ledger, entry), size, handler.expected, number))
         self._answered.append(Answered(pending.number, True, tuple(entries)))
         if pending.number in self._permits.held:
@@ -486,14 +501,14 @@ class EntryCaches:
     # ---- permits
 
     def _release_permits(self, request: int) -> None:
-        """Frees a request's permits; queued requests start, or fail with a timeout."""
+        """Frees a request's permits, if it has any; then queued requests start, or fail because of the timeout."""
         if self._permits.free_permits(request):
             self._start_queued_requests()
 
     def _start_queued_requests(self) -> None:
         permits = self._permits
         while permits.waiting:
-            granted, failed = permits.grant_queued(self._store.now_ns)
+            granted, failed = permits.grant_queued(self._ranges.now_ns)
             if not granted and not failed:
                 return
             self._fail_requests(failed)
@@ -506,8 +521,8 @@ class EntryCaches:
             self._answered.append(Answered(pending.number, False, ()))
 
     def expire_waiting_reads(self) -> Reading:
-        """Runs the limiter's timer. O(requests that fail or start)."""
-        failed = self._permits.expire(self._store.now_ns)
+        """Runs the limiter's timer. O(requests that fail), and the requests that start."""
+        failed = self._permits.expire(self._ranges.now_ns)
         self._fail_requests(failed)
         if failed:
             self._start_queued_requests()
@@ -517,10 +532,10 @@ class EntryCaches:
 
     def release(self, copy: int) -> Released | Refused:
         """Releases a reader's copy. O(1), and the requests that start with the freed permits."""
-        handler = self._store.handler(copy)
+        handler = self._ranges.handler(copy)
         if handler is None:
             return Refused("not_open", "no reader holds a copy with this number")
-        self._store.close_copy(copy)
+        self._ranges.remove_copy(copy)
         handler.mark_read()
         count = handler.expected
         request = self._permits.release_copy(copy)
@@ -531,7 +546,7 @@ class EntryCaches:
         return Released(count, reading.issued, reading.answered)
 
     def replay(self, copy: int) -> Count | Refused:
-        return self._store.replay(copy)
+        return self._ranges.replay(copy)
 
     # ---- removing
 
@@ -539,32 +554,32 @@ class EntryCaches:
         """Removes a topic's entries before a position. Cost as `PagedRangeCache.between`."""
         range_cache = self._get_entry_cache(cache)
         if range_cache >= 0:
-            self._account_for_removed(self._store.remove(self._store.before(range_cache, position)))
+            self._account_for_removed(self._ranges.remove(self._ranges.before(range_cache, position)))
 
     def invalidate_ledger(self, cache: int, ledger: int) -> None:
         """Removes a ledger's entries from a topic's cache. O(entries, and outstanding reads of it)."""
         range_cache = self._get_entry_cache(cache)
         if range_cache >= 0:
-            self._account_for_removed(self._store.remove(self._store.of(range_cache, ledger)))
+            self._account_for_removed(self._ranges.remove(self._ranges.of(range_cache, ledger)))
             self._make_unjoinable(range_cache, ledger)
 
     def clear_cache(self, cache: int) -> None:
-        """Empties a topic's cache. O(its entries, and outstanding reads of all)."""
+        """Empties a topic's cache. O(its entries, and the outstanding reads of all caches)."""
         self._empty(self._get_entry_cache(cache))
 
     def clear_all(self) -> None:
-        """Empties every topic's cache. O(their entries)."""
+        """Empties every topic's cache. O(their entries), and for each topic O(outstanding reads)."""
         for range_cache in self._topic_caches:
             self._empty(range_cache)
 
     def remove_entry_cache(self, cache: int) -> None:
-        """Removes a topic's cache and empties it. O(its entries)."""
+        """Removes a topic's cache and empties it. O(its entries, and the outstanding reads of all caches)."""
         range_cache, self._topic_caches[cache] = self._topic_caches[cache], ABSENT
         self._empty(range_cache)
 
     def _empty(self, range_cache: int) -> None:
         if range_cache >= 0:
-            self._account_for_removed(self._store.remove(self._store.all_of(range_cache)))
+            self._account_for_removed(self._ranges.remove(self._ranges.all_of(range_cache)))
             for number, ledger in [key for key in self._joinable if key[0] == range_cache]:
                 self._make_unjoinable(number, ledger)
 
@@ -582,13 +597,13 @@ class EntryCaches:
             del self._joinable[key]
 
     def non_evictable_size(self) -> Removed:
-        """Returns number and bytes of entries with expected reads or no read count; drops detached slots. O(queue)."""
-        return self._store.non_evictable_size()
+        """Returns number and bytes of entries with expected reads or no handler; drops detached wrappers. O(queue)."""
+        return self._ranges.non_evictable_size()
 
     # ---- time and settings
 
     def advance(self, nanos: int) -> None:
-        self._store.advance(nanos)
+        self._ranges.advance(nanos)
 
     def set_max_cache_bytes(self, value: int) -> None:
         self._max_bytes = value
@@ -598,16 +613,16 @@ class EntryCaches:
         self._watermark = value
 
     def set_max_requeue_times(self, value: int) -> None:
-        self._store.set_max_requeue_times(value)
+        self._ranges.set_max_requeue_times(value)
 
     def set_extend_ttl(self, value: bool) -> None:
-        self._store.set_extend_ttl(value)
+        self._ranges.set_extend_ttl(value)
 
     # ---- for the engines
 
     def check(self) -> list[str]:
-        wrong = self._store.check()
-        if self.total_bytes != self._store.total_bytes():
+        wrong = self._ranges.check()
+        if self.total_bytes != self._ranges.total_bytes():
             wrong.append("the total size is not the sum of the sizes of the caches")
         if self._trigger != int(TRIGGER_SHARE * self._max_bytes):
             wrong.append("the trigger does not belong to the maximum size")
@@ -619,8 +634,8 @@ class EntryCaches:
             if not apart or each.firsts != [read.first for read in each.reads] or not each.reads:
                 wrong.append("joinable reads of one ledger overlap, or are out of order")
         held = [copy for pending in self._requests.values() for copy in pending.root.copies()]
-        if sorted(held) != sorted(copy for copy in self._store.copies() if copy < 0):
-            wrong.append("the copies of requests are not the open copies with negative numbers")
+        if sorted(held) != sorted(copy for copy in self._ranges.copies() if copy < 0):
+            wrong.append("the copies of requests are not the copies with negative numbers")
         if any(copy <= self._next_held for copy in held):
             wrong.append("the copy of a request has a number that is not assigned yet")
         permits = self._permits
@@ -629,9 +644,9 @@ class EntryCaches:
         return wrong
 
     def view(self) -> State:
-        self._store.sort_copies()
+        self._ranges.sort_copies()
         return State(
-            self._store.view(),
+            self._ranges.view(),
             tuple(self._owners),
             tuple(self._topic_caches),
             self.total_bytes,
@@ -660,7 +675,7 @@ class EntryCaches:
     @classmethod
     def load(cls, cfg: Config, state: State) -> EntryCaches:
         self = cls(cfg)
-        self._store = Store.load(range_config(cfg, len(state.owners)), state.ranges)
+        self._ranges = BrokerRangeCaches.load(range_config(cfg, len(state.owners)), state.ranges)
         self._owners, self._topic_caches = list(state.owners), list(state.topic_caches)
         self.total_bytes, self._max_bytes, self._watermark = state.total_bytes, state.max_bytes, state.watermark
         self._update_trigger()

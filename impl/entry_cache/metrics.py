@@ -1,4 +1,4 @@
-"""Prometheus metrics of the entry cache, under PIP-430's and the broker's names (`model/cache_metrics.py`)."""
+"""Values of the entry cache's Prometheus metrics, which `model/cache_metrics.py` describes."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ def scrape(before: Counters, now: Counters, used_bytes: int, seconds: float) -> 
 
 
 def _value(metric: Metric, before: int, now: int, seconds: float) -> float:
+    # A counter counts from the start; a gauge has the events of the period, for each second or in total.
     if metric.kind == "counter":
         return now
     return (now - before) / seconds if metric.unit.endswith("/s") else now - before

@@ -1,7 +1,7 @@
 """Limits the bytes of reads in flight: `InflightReadsLimiter`, as in `model/entry_cache/reads_limiter.py`.
 
-Dictionaries map a request to its permits and a copy to its request, so the cost of a release does not depend on the
-number of reads in flight.
+A dictionary maps each request to its permits, and another maps each copy to its request, so the cost of a release does
+not depend on the number of reads in flight.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ class Permits:
         self.maximum, self.queue_size, self.timeout_ns = settings
         self.free = self.maximum
         self.waiting: deque[tuple[PendingRequest, int, int]] = deque()  # request, permits, queued at
-        self.held: dict[int, list[int]] = {}  # request -> permits, copies not yet released
-        self.of_copy: dict[int, int] = {}
+        self.held: dict[int, list[int]] = {}  # request -> permits, number of delivered copies that are not released
+        self.of_copy: dict[int, int] = {}  # such a copy -> its request
 
     def fits(self, permits: int) -> bool:
-        """Whether a request for these permits can be granted now. O(1)."""
+        """Whether a request fits: enough permits are free, or it exceeds the maximum and all are free. O(1)."""
         return self.free >= permits or (permits > self.maximum and self.free == self.maximum)
 
     def take(self, request: int, permits: int) -> None:
-        """Grants permits to a request, at most the maximum. O(1)."""
+        """Grants permits to a request; all permits if it exceeds the maximum. O(1)."""
         taken = min(permits, self.maximum)
         self.free -= taken
         self.held[request] = [taken, 0]
@@ -58,7 +58,10 @@ class Permits:
         self.of_copy.update((copy, request) for copy in copies)
 
     def release_copy(self, copy: int) -> int | None:
-        """Releases a copy. Returns its request if this was the last copy of the request. O(1)."""
+        """Releases a copy. Returns its request if this was the request's last copy, otherwise None. O(1).
+
+        The caller then frees the permits of the request.
+        """
         request = self.of_copy.pop(copy, None)
         if request is None:
             return None
@@ -67,7 +70,10 @@ class Permits:
         return None if held[1] else request
 
     def grant_queued(self, now_ns: int) -> tuple[list[PendingRequest], list[PendingRequest]]:
-        """Removes queued requests from the head; returns those with permits and those past the timeout. O(both)."""
+        """Removes requests that fit, or that have waited longer than the timeout, from the head of the queue.
+
+        Returns the former, with their permits granted, and the latter. O(both).
+        """
         granted: list[PendingRequest] = []
         failed: list[PendingRequest] = []
         while self.waiting:
@@ -83,14 +89,14 @@ class Permits:
         return granted, failed
 
     def expire(self, now_ns: int) -> list[PendingRequest]:
-        """Removes requests past the timeout from the head of the queue, as the timer does. O(removed)."""
+        """Removes requests that have waited at least as long as the timeout from the head of the queue. O(removed)."""
         failed = []
         while self.waiting and now_ns - self.waiting[0][2] >= self.timeout_ns:
             failed.append(self.waiting.popleft()[0])
         return failed
 
     def view(self) -> Limiter:
-        """Returns the model's limiter. O(all)."""
+        """Returns the model's limiter. O(c log c) for all copies and requests."""
         if not self.held and not self.waiting:
             return Limiter(self.free, (), ())
         copies: dict[int, list[int]] = {}

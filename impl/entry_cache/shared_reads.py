@@ -1,7 +1,7 @@
 """Pending requests, their storage reads, and the reads that a request can join.
 
 Same behaviour as `model/entry_cache/shared_reads.py`. The joinable reads of a ledger never overlap. They are sorted,
-and the read to join is found by bisection. n is the number of requests that await a read.
+and the read to join is found by bisection. n is the number of parts of requests that await a read.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from model.entry_cache.shared_reads import Held, Part, Request, StorageRead
 
 
 class RequestedRange:
-    """A range of entry ids of a request: a tree of found and pending ranges, like the model's `Part`."""
+    """A range of entry ids of a request: a tree of found, failed and pending ranges, like the model's `Part`."""
 
     __slots__ = ("first", "held", "kind", "last", "parts", "read", "request")
 
     def __init__(self, kind: str, request: PendingRequest, first: int, last: int) -> None:
-        self.kind = kind  # found, failed, permits, awaited, joined or mixed
+        self.kind = kind  # that of a `Part`; or "gap" while a tree is built, which `_join_or_read` then replaces
         self.request = request
         self.first = first
         self.last = last
-        self.read = 0
-        self.held: list[tuple[int, int, int]] = []  # entry, bytes, number of the copy
+        self.read = 0  # number of the storage read that an "awaited" range awaits; otherwise 0
+        self.held: list[tuple[int, int, int]] = []  # entry, bytes, number of the held copy
         self.parts: list[RequestedRange] = []
 
     def is_settled(self) -> bool:
-        """Whether no part of the tree is pending. O(1)."""
+        """Whether the range is found or failed, so nothing in it is pending. O(1)."""
         return self.kind in ("found", "failed")
 
     def is_complete(self) -> bool:
@@ -34,7 +34,7 @@ class RequestedRange:
         return self.kind == "found" and len(self.held) == self.last - self.first + 1
 
     def copies(self) -> list[int]:
-        """Returns the numbers of the copies in the tree. O(parts and entries)."""
+        """Returns the numbers of the held copies in the tree. O(parts and entries)."""
         return [copy for _, _, copy in self.held] + [copy for part in self.parts for copy in part.copies()]
 
     def awaiting(self, read: int) -> list[RequestedRange]:
@@ -60,7 +60,7 @@ class RequestedRange:
 
 
 class PendingRequest:
-    """A pending request."""
+    """A pending request. `root` is its whole range, and is set after the creation."""
 
     __slots__ = ("cache", "expected_reads", "ledger", "number", "range_cache", "root")
 
@@ -91,7 +91,8 @@ class OutstandingRead:
 
     def __init__(self, number: int, pending: PendingRequest, first: int, last: int) -> None:
         self.number = number
-        self.initiator = pending  # the request that began it: its cache gets the entries, with its expected reads
+        # The request that issued the read: its cache gets the entries, with its expected reads.
+        self.initiator = pending
         self.first = first
         self.last = last
         self.joinable = pending.range_cache >= 0
@@ -107,7 +108,7 @@ class OutstandingRead:
         return sorted(self.waiting, key=lambda requested: (turns[requested.request.number], requested.first))
 
     def view(self) -> StorageRead:
-        """Returns the model's storage read. O(awaiting parts)."""
+        """Returns the model's storage read. O(n)."""
         a = self.initiator
         waiting = tuple([requested.request.number for requested in self.waiting])
         return StorageRead(
@@ -125,6 +126,7 @@ class OutstandingRead:
     @classmethod
     def load(cls, r: StorageRead, requests: dict[int, PendingRequest]) -> OutstandingRead:
         """Returns a storage read from the model's; `requests` has the requests by number. O(their parts)."""
+        # The request that issued the read is the first that waits. `r` has the fields of this request that are needed.
         self = cls(
             r.number,
             PendingRequest(next(iter(r.waiting), 0), r.range_cache, r.cache, r.ledger, r.expected_reads),
@@ -164,10 +166,10 @@ class JoinableReads:
         """Returns the read to join for a range: see `candidate` of the model. O(log reads + reads inside the range)."""
         index = bisect_right(self.firsts, first)
         if index and self.reads[index - 1].last >= first:
-            return self.reads[index - 1]  # it has the left end: all entries, or all but some on the right
+            return self.reads[index - 1]  # it includes the range, or lacks entries only on the right
         end = bisect_right(self.firsts, last)
         if end == index:
             return None
         if self.reads[end - 1].last >= last:
-            return self.reads[end - 1]  # it has the right end
+            return self.reads[end - 1]  # it lacks entries only on the left
         return max(self.reads[index:end], key=lambda read: read.number)

@@ -54,7 +54,7 @@ class TopicCache(EntryCaches):
 
     def discard(self, copy: int) -> None:
         """Releases a copy that was not delivered. O(1)."""
-        self._store.close_copy(copy)
+        self._ranges.remove_copy(copy)
 
     @property
     def next_request(self) -> int:

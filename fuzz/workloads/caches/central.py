@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from fuzz.workloads.caches.cache import LEDGER, WATERMARK, Cache, Environment, Reading, Rules
-from impl.entry_cache.manager import EntryCaches, Store, range_config
+from impl.entry_cache.manager import BrokerRangeCaches, EntryCaches, range_config
 from impl.range_cache import Wrapper
 from model.entry_cache.state import Config, Released
 from model.entry_cache.state import Reading as Answer
@@ -18,7 +18,7 @@ from model.range_cache import Config as RangeConfig
 from model.range_cache import Removed
 
 
-class Queue(Store):
+class Queue(BrokerRangeCaches):
     """The range caches with their removal queue. `visits` is the number of slots that passes visited."""
 
     def __init__(self, cfg: RangeConfig) -> None:
@@ -216,7 +216,7 @@ class Central(Cache):
         self.entries = EntryCaches(cfg)
         self.queue = settings.queue(range_config(cfg, len(env.logs)))
         self.queue.owner = self
-        self.entries._store = self.queue
+        self.entries._ranges = self.queue
         self.entries._stored = {(t, LEDGER): log.sizes for t, log in enumerate(env.logs)}  # type: ignore[misc]
         self._reader: dict[int, tuple[int, int, bool]] = {}  # storage read -> topic, cursor, whether it is a replay
         # `_topic` and `_held` are empty if spent entries stay
