@@ -156,6 +156,7 @@ class EntryCaches:
         self._trigger = int(TRIGGER_SHARE * self._max_bytes)
 
     def _get_entry_cache(self, cache: int) -> int:
+        """Returns the range cache of a topic, or DISABLED; creates one if the topic has none. O(1)."""
         range_cache = self._topic_caches[cache]
         if range_cache != ABSENT:
             return range_cache
@@ -168,11 +169,13 @@ class EntryCaches:
         return range_cache
 
     def _account_for_removed(self, removed: Removed) -> int:
+        """Updates total size and metrics after a removal; returns the number of entries removed. O(1)."""
         self.total_bytes -= removed.bytes
         self._evicted_entries += removed.entries
         return removed.entries
 
     def _size_check(self) -> int:
+        """Runs a size pass if it is due; returns the number of entries evicted. Cost as `RangeCaches.size_pass`."""
         total = self.total_bytes
         bytes_to_evict = total - int(self._watermark * self._max_bytes)
         if total <= self._trigger or bytes_to_evict <= 0:
@@ -181,6 +184,7 @@ class EntryCaches:
         return self._account_for_removed(cast("Removed", self._ranges.size_pass(bytes_to_evict)))
 
     def _add(self, wrapper: Wrapper) -> None:
+        """Caches an entry at an absent position; an eviction may become due. O(1), or as `_size_check`."""
         self._ranges.add(wrapper)
         self._insertions += 1
         self.total_bytes += wrapper.bytes
@@ -260,6 +264,7 @@ class EntryCaches:
         return self.read(cache, position.ledger, position.entry, position.entry, 0)
 
     def _reading(self, number: int | None) -> Reading:
+        """Returns the effects of this step, and forgets them. O(effects)."""
         reading = Reading(number, tuple(self._issued), tuple(self._answered))
         self._issued.clear()
         self._answered.clear()
@@ -421,14 +426,15 @@ class EntryCaches:
         return None
 
     def _answer(self, read: OutstandingRead, entries: int | None) -> Reading:
-        pending = read.initiator
+        """Storage answers a read with its first entries, or fails it (None). O(n) for each awaiting part."""
+        initiator = read.initiator
         del self._reads[read.number]
         if read.joinable:
             self._unlist(read)
         if entries is not None:
             self._receive_entries(read, entries)
-        elif pending.range_cache >= 0:
-            self._make_unjoinable(pending.range_cache, pending.ledger)
+        elif initiator.range_cache >= 0:
+            self._make_unjoinable(initiator.range_cache, initiator.ledger)
         waiting = read.in_request_order()
         for requested in waiting:
             requested.kind = "failed" if entries is None else "found"
@@ -484,6 +490,7 @@ class EntryCaches:
             waiting[waiting.index(source)] = target
 
     def _deliver(self, pending: PendingRequest, held: list[tuple[int, int, int]]) -> None:
+        """Completes a request: its held copies become open copies. O(n)."""
         del self._requests[pending.number]
         range_caches, entries = self._ranges, []
         for entry, size, copy in held:
@@ -590,6 +597,7 @@ class EntryCaches:
                 read.joinable = False
 
     def _unlist(self, read: OutstandingRead) -> None:
+        """Removes a read from the joinable reads. O(joinable reads of the ledger)."""
         key = read.initiator.range_cache, read.initiator.ledger
         listed = self._joinable[key]
         listed.discard(read)

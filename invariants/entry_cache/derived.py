@@ -21,7 +21,7 @@ STORAGE_ANSWERS = ("complete_storage_read", "answer_oddly")
 READINGS = ("read", "read_one", *STORAGE_ANSWERS, "release", "expire_waiting_reads")
 #: Actions that change the read count of a delivered copy.
 READ_COUNT_CHANGES = ("release", "replay")
-#: Actions that run a whole eviction.
+#: Actions that run an eviction: the scheduled task and the periodic eviction.
 EVICTIONS = ("run_eviction_task", "do_cache_eviction")
 #: Actions that remove entries of one topic.
 REMOVALS = ("invalidate_entries_before", "invalidate_ledger", "clear_cache", "remove_entry_cache")

@@ -179,7 +179,7 @@ def eviction_is_scheduled_exactly_above_trigger(cfg: Config, before: State, even
 
 @always(entry_cache, given=lambda cfg: not tasks_queued(cfg))
 def immediate_eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If tasks run at once, a step that raises the total size ends at most at the trigger or the watermark."""
+    """If tasks run at once: after a step that adds bytes, the total size is at most the trigger or the watermark."""
     if after.total_bytes <= before.total_bytes or not is_above_trigger(after):
         return True
     return not is_above_watermark(after) or not entries(after)

@@ -19,10 +19,9 @@ def held_and_open(copies: tuple[int, ...]) -> tuple[int, int]:
 
 
 def form(s: State) -> tuple[object, ...]:
-    """Returns what the canonical form of a state keeps: all but the metrics and the numbers of caches, requests, reads
-    and copies.
+    """Returns what the canonical form of a state keeps: all but metrics and numbers. Times are relative to now.
 
-    Times are relative to now. In place of a number, `form` has what the number refers to.
+    In place of the number of a cache, request, read or copy, `form` has what the number refers to.
     """
     now, queue = s.ranges.now_ns, s.ranges.queue
     holders = {copy: i for i, e in enumerate(queue) if e is not None for copy in e.copies}
