@@ -244,6 +244,13 @@ PROGRAM = {
 }
 #: Argument that is the number of a thread -> field of the state with these threads.
 ROLES = {"inserter": "inserts", "remover": "removals", "reader": "lookups"}
+#: The fields of an idle thread after `at`, by the same argument; "" stands for the evicting thread.
+IDLE = {
+    "inserter": (None, None),
+    "remover": (None, None, None, 0, 0),
+    "reader": (None, None),
+    "": (False, None, None, 0, 0),
+}
 
 
 @functools.cache
@@ -322,8 +329,7 @@ def thread_follows_its_program(cfg: Config, before: State, event: Event, after: 
     """A step moves its own thread to the next step of its operation, and moves no other thread.
 
     A pass that freed bytes reports them. After that, a time pass runs the size check, and a size pass ends its task. A
-    thread can take only the steps that `PROGRAM` has for its program counter. The fields of an idle thread, except
-    `at`, are None, false or 0.
+    thread can take only the steps that `PROGRAM` has for its program counter. An idle thread keeps nothing (`IDLE`).
     """
     if not is_accepted(event) or event.name == "over_release":
         return (before.inserts, before.removals, before.eviction, before.lookups) == (
@@ -332,11 +338,11 @@ def thread_follows_its_program(cfg: Config, before: State, event: Event, after: 
     was, now = thread_of(before, event), thread_of(after, event)
     threads = [(*s.inserts, *s.removals, *s.lookups, s.eviction) for s in (before, after)]
     moved = sum(a is not b and a != b for a, b in zip(*threads, strict=True))
-    if now.at not in PROGRAM[event.name][1] or moved > 1:
+    if now.at not in PROGRAM[event.name][1] or moved != (was != now):
         return False
     role = next((each for each in event.arguments if each in ROLES), "")
     impossible = impossible_steps(role, event.arguments.get(role, 0), now.at)
-    if now.at == "idle" and any(now[1:]):
+    if now.at == "idle" and now[1:] != IDLE[role]:
         return False
     if not all(isinstance(run(cfg, after, *arguments)[1], Refused) for run, arguments in impossible):
         return False
