@@ -249,9 +249,9 @@ class Pair:
             if side is not None:
                 who = _SECOND
                 self.other_outcome = theirs = side.act(action, arguments)
-                who = _MODEL
                 if not side.agrees(outcome, theirs):
                     return outcome_difference(action, outcome, theirs)
+                who = _MODEL
             if refusal_changed_state(before, outcome, after):
                 return stutter_difference(action, before, after)
             if side is not None:
