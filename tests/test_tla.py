@@ -23,7 +23,7 @@ from fuzz.subject import Offset, Scope, find_subject
 from fuzz.tlc import process
 from fuzz.tlc import runs as engine
 from fuzz.tlc.manifest import Run, all_runs, chosen
-from fuzz.tlc.module import camel, read_module
+from fuzz.tlc.module import Twin, camel, read_module
 from fuzz.tlc.process import Finished, Job, TlcResult, Verdict, distinct_states_of, find_jar, result_of, run_tlc
 from fuzz.tlc.runs import MODULES, expected_of, make_run
 from fuzz.tlc.values import Function, ModelValue, parse_state, parse_value, read_dump, tla
@@ -77,6 +77,17 @@ def test_a_run_gives_the_expected_result(name: str, tmp_path: Path) -> None:
         )  # each state but the first is reached by an edge
         assert result.edges_checked >= least
         assert run.compares_edges or not result.edges_checked
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_the_twin_has_every_operator_that_a_run_needs(name: str) -> None:
+    """Also of the nightly runs: without an operator, `Twin` raises BadValue."""
+    for run in RUNS.values():
+        if run.component == name:
+            twin = Twin(read_module(MODULES, run.module), run.space(), run.wanted, run.fair)
+            text, config = twin.text(f"MC_{run.id}", twin.checks)
+            assert f"EXTENDS {run.module}" in text
+            assert [check for check in twin.checks if check not in config] == []
 
 
 @pytest.mark.parametrize("name", TWINS)
