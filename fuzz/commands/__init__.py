@@ -23,7 +23,7 @@ class ExitCode(IntEnum):
 
     NOTHING_FOUND = 0
     FOUND = 1  # a finding, a violated property, a surviving mutant, a coverage goal that was not reached
-    WRONG = 2  # usage or input
+    WRONG = 2  # a wrong command or wrong input
     DEFECT = 3  # brokerproof itself failed
     STOPPED = 130  # interrupted from the keyboard
 

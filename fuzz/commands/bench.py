@@ -15,7 +15,8 @@ from fuzz.report.bench import write_report
 
 
 class BenchRow(Record):
-    """A benchmark. `ratio` is value over baseline; for memory and work, baseline over value. More is better."""
+    """A benchmark. `ratio` is value over baseline; for memory and work, baseline over value. A higher ratio is
+    better."""
 
     name: str
     value: float
@@ -31,7 +32,10 @@ class BenchResult(Result):
 
 
 def run(names: list[str], out: Path | None, console: Console) -> BenchResult:
-    """Runs the benchmarks whose names start with one of the given names. Raises BadValue if there is none."""
+    """Runs the benchmarks whose names start with one of the given names, by default all. Writes the report to `out`.
+
+    Raises BadValue as `run_bench`, and if `out` cannot be written.
+    """
     if out is not None:
         check_writable_file("--out", out)
     rows = run_bench(names, console)

@@ -40,12 +40,12 @@ class CampaignResult(Result):
     seed: Count
     traces: Count
     steps: Count
-    seconds: Seconds  # wall-clock time of the rounds, each from its submission to its end
+    seconds: Seconds  # wall-clock time of the rounds, each from the end of the round before to its own end
     shrinking_share: float  # of the workers' time, for replaying and shrinking findings
     rounds: Count
     findings: list[ExplainedFinding]
     resumed: bool
-    missed_coverage: list[str]  # as in `fuzz`
+    missed_coverage: list[str]  # as in `FuzzResult`
     report: str
     version: str
 
@@ -63,7 +63,7 @@ class Options(NamedTuple):
     """The options of the command line."""
 
     names: list[str]
-    profile: str | None = None  # None: reference, or for a scenario the client's
+    profile: str | None = None  # None: `reference`; for a scenario, the profile of the real client
     seed: int = 0
     traces: int | None = None
     seconds: float | None = None
@@ -74,7 +74,11 @@ class Options(NamedTuple):
 
 
 def run(options: Options, console: Console) -> CampaignResult:
-    """Starts or resumes a campaign. Raises BadValue before anything is written."""
+    """Starts or resumes a campaign, and writes its report.
+
+    Raises BadValue before anything is written if an option is wrong, the folder holds another campaign, or the workers
+    cannot run this code. Raises BadValue also as `run_campaign`.
+    """
     specs = specs_of(options.names, options.profile, options.mutant)
     plan = Plan(specs, options.seed)
     out = options.out or default_out(plan, options)
@@ -157,9 +161,11 @@ def _progress(console: Console, traces: int | None, seconds: float | None, befor
 
 
 def specs_of(names: list[str], profile: str | None, mutant: str | None) -> tuple[Spec, ...]:
-    """Returns a spec for each named component, for the mutant's component, or for all components with the profile.
+    """Returns the specs of a campaign, each with the profile and the mutant.
 
-    Canaries are left out, unless they are named. Raises BadValue for unknown names.
+    With a mutant, there is one spec, for the mutant's component. Otherwise there is a spec for each named component or
+    scenario or, without names, for each component that has the profile and is no canary. Raises BadValue for unknown
+    names.
     """
     if mutant is not None:
         names = [find_mutant(mutant, names or None).subject]
@@ -175,7 +181,7 @@ def specs_of(names: list[str], profile: str | None, mutant: str | None) -> tuple
 
 
 def _with_profile_name(spec: Spec) -> Spec:
-    """Returns the spec with the name of the profile in place of a release, such as `pulsar-4.0`."""
+    """Returns the spec with the name of the profile that the spec's `profile` stands for (`profile_name`)."""
     return spec._replace(profile=profile_name(find_subject(spec.subject), spec.profile) or spec.profile)
 
 

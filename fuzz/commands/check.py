@@ -1,7 +1,8 @@
 """`brokerproof check`: the checks of a tier, for continuous integration.
 
 The components, their scopes, the recordings and the scenarios of clients determine the checks. If a check passes
-without findings, the check is cached: the same tier does not run it again until a file changes that it depends on.
+without findings, its result is cached: the same tier runs this check again only after a change of a file on which the
+check depends.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class Tier(StrEnum):
 
     @property
     def max_transitions(self) -> float:
-        """The limit for the transitions of a scope. A scope that has more is not explored."""
+        """The limit for the transitions of a scope. A scope with more, or without stored counts, is not explored."""
         return (50_000, 1_000_000, float("inf"))[self.rank]
 
 
@@ -177,7 +178,8 @@ def checks_of(tier: Tier, kinds: Collection[Kind] = tuple(Kind)) -> Iterator[Che
 def _replay_checks() -> Iterator[Check]:
     """Yields a check for each file of recordings.
 
-    Its components are all those to which a mapping takes what the file's first trace records.
+    The first trace names what the file records (`Trace.component`), such as a class of Pulsar. The components of the
+    check are the subjects of all mappings for this name.
     """
     for path in sorted((ROOT / "tests" / "recordings").glob("*.gz")):
         first = next(recorded_traces(path))
@@ -341,9 +343,10 @@ def run(options: Options, console: Console) -> CheckResult:
 
 
 def _row(check: Check, baseline: frozenset[str]) -> CheckRow:
-    """Runs one check, without showing its progress. Returns its row. `baseline` has the findings that do not fail it.
+    """Runs one check, without showing its progress. Returns its row.
 
-    If the check raises BadValue, it fails with the message of the exception.
+    A finding in `baseline` does not fail the check. If the check raises BadValue, the check fails with the message of
+    the exception.
     """
     started = time.monotonic()
     try:
@@ -375,7 +378,7 @@ def _findings_in(path: Path) -> frozenset[str]:
 
 
 def _read_cache(path: Path) -> dict[str, dict[str, str]]:
-    """Returns the cache; an empty one if there is no readable file.
+    """Returns the cache; an empty cache if there is no readable file.
 
     The key is the tier and the name of a check, the value has one item: digest of the check and its files -> message.
     """

@@ -33,9 +33,9 @@ class Options(NamedTuple):
 
     scenario: str
     profile: str = CLIENT_PROFILE
-    seed: int = 0
-    traces: int | None = None
-    seconds: float | None = None
+    seed: int = 0  # the first seed of each scenario
+    traces: int | None = None  # the number of schedules of each scenario
+    seconds: float | None = None  # for all scenarios together, without shrinking; with `trace`, for the replays
     trace: Path | None = None  # only this schedule
     out: Path | None = None
 
@@ -72,7 +72,7 @@ class ClientResult(Result):
     client: str
     profile: str
     seed: Count
-    traces: Count
+    traces: Count  # the number of schedules, without those that shrink or replay a finding
     messages: Count
     seconds: Seconds
     messages_per_second: PerSecond
@@ -81,7 +81,7 @@ class ClientResult(Result):
 
     @property
     def found(self) -> bool:
-        """Whether there is a finding that the profile does not explain."""
+        """Whether there is a finding that no known deviation of the profile explains."""
         return any(finding.defect is None for finding in self.findings)
 
 
@@ -114,8 +114,8 @@ def run(options: Options, console: Console) -> ClientResult:
     with Harness() as harness, showing(console, "starting") as update:
         for scenario in scenarios:
             share = None if options.seconds is None else options.seconds / len(scenarios)
-            last = None if options.traces is None else options.seed + options.traces
-            seeds = itertools.count(options.seed) if last is None else iter(range(options.seed, last))
+            end = None if options.traces is None else options.seed + options.traces
+            seeds = itertools.count(options.seed) if end is None else iter(range(options.seed, end))
             until = None if share is None else time.monotonic() + share
 
             def progress(schedules: int, findings: int, scenario: Scenario = scenario) -> None:
@@ -136,26 +136,26 @@ def run(options: Options, console: Console) -> ClientResult:
 
 def _finding(found: Found, options: Options) -> ClientFinding:
     """Returns a finding as a record. Writes its schedule, unless the schedule is from a file."""
-    row, contract = found.deviation, found.violation.contract
-    kinds = [name for name, *_ in found.shrunk.steps]
+    deviation, contract = found.deviation, found.violation.contract
+    names = [name for name, *_ in found.shrunk.steps]
     path = options.trace
     if path is None:
         path = (options.out or OUT) / f"{found.scenario}-{contract.name}-{found.seed}.json"
         write_schedule(path, found.scenario, found.shrunk)
     return ClientFinding(
         scenario=found.scenario,
-        signature=f"{contract.name}: {' '.join(kinds)}",
+        signature=f"{contract.name}: {' '.join(names)}",
         contract=contract.name,
         guarantee=contract.guarantee,
         seed=found.seed,
         length=len(found.schedule.steps),
-        shrunk_length=len(kinds),
+        shrunk_length=len(names),
         settings=found.shrunk.settings,
         steps=found.shrunk.text(),
         message=found.violation.message,
         trace=str(path),
         replays=Replays(shown=found.replays[0], of=found.replays[1]),
-        defect=defect_record(row.defect) if row else None,
+        defect=defect_record(deviation.defect) if deviation else None,
     )
 
 

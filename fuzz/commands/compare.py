@@ -32,7 +32,7 @@ from model.machine import BadValue
 #: The largest value on a linear axis.
 _LINEAR = 1000
 _PLOTS = (".png", ".svg", ".pdf")
-#: The name of the plot in a folder, if there is one workload.
+#: The name of the plot in a folder, if there is one workload. With several, a plot has the name of its workload.
 _PLOT = "compare.svg"
 
 
@@ -47,7 +47,7 @@ class CompareResult(Result):
 
 
 class Options(NamedTuple):
-    """The options of the command line. An empty list means the defaults of the workload."""
+    """The options of the command line. An empty list means the defaults of the workload; of seeds, only seed 0."""
 
     workload: str
     policies: list[str]
@@ -112,6 +112,7 @@ def run(options: Options, console: Console) -> CompareResult:
 
 def find_workloads(names: str) -> list[Workload]:
     """Returns the workloads whose names are separated by commas. Raises BadValue if their rows have different types."""
+    # the path in `file:PATH` may contain commas
     found = [find_workload(name) for name in ([names] if ":" in names else names.split(","))]
     if len({each.row for each in found}) > 1:
         raise BadValue(f"{names} have different columns; compare them one by one")
@@ -160,7 +161,7 @@ def show(console: Console, result: CompareResult) -> None:
     console.print()
     policies = {row["policy"] for row in result.policies}
     for word, meaning in workload.meanings.items():
-        if word in policies or word not in workload.policies:
+        if word in policies or word not in workload.policies:  # a policy that was compared, or a column
             console.print(f"  [bold]{escape(f'{word:15}')}[/] {escape(meaning)}")
     for plot in result.plots:
         console.print(f"plot  {escape(plot)}")
@@ -173,7 +174,10 @@ def _shown(value: Any) -> str:
 
 
 def draw(workload: Workload, rows: list[dict[str, Any]], kind: str) -> bytes:
-    """Draws each measure of a workload over the size: a line for each policy, with the mean of the seeds."""
+    """Draws each measure of a workload over the size: a line for each policy, with the mean of the seeds.
+
+    Returns the picture in the file format `kind`, such as svg.
+    """
     rows = [row for row in rows if row.get("workload", workload.name) == workload.name]
     plots = pyplot()
     columns = 3

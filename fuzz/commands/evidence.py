@@ -43,10 +43,11 @@ _NOT_SHOWN = "not shown |"
 
 
 class EvidenceRow(Record):
-    """A defect and the finding that shows it.
+    """A defect, and the effort to find it.
 
-    `steps` is the number of steps of random traces up to the end of the trace with the finding, `seconds` their
-    processor time, `length` the steps of the shrunk trace; they are null if there is no finding.
+    `steps` is the number of steps of random traces up to the end of the first trace that shows the defect, `seconds`
+    the processor time of these steps, `length` the number of steps of the shortest shrunk trace. All three are null if
+    no trace shows the defect.
     """
 
     subject: str
@@ -61,7 +62,7 @@ class EvidenceRow(Record):
     steps: Count | None
     seconds: Seconds | None
     length: Count | None
-    explanation: Explanation | None  # of the shrunk trace, if one defect was named
+    explanation: Explanation | None  # of the shortest shrunk trace, if one defect was named
 
 
 class EvidenceResult(Result):
@@ -81,8 +82,8 @@ def run(
 ) -> EvidenceResult:
     """Finds and shrinks each defect of the components (default: all), each in at most `most_steps` steps of traces.
 
-    With `defect_id`, finds only this defect of the one component, and explains its trace. With `write`, rows that have
-    a result in that file keep this result, and each new result is written at once. Raises BadValue for an unknown
+    With `defect_id`, finds only this defect of the one component, and explains its trace. With `write`, defects that
+    have a result in that file are not searched, and each new result is written at once. Raises BadValue for an unknown
     component or defect, and for a file that has no marks or cannot be written.
     """
     for name in components:
@@ -108,7 +109,7 @@ def run(
 
 
 def found_by_fuzzing(defect: Defect, most_steps: int, *, explained: bool = False) -> EvidenceRow:
-    """Finds and shrinks one defect. With `explained`, the row has the shrunk trace step by step."""
+    """Finds and shrinks one defect. With `explained`, the row has the shortest shrunk trace step by step."""
     subject = find_subject(defect.component)
     target = Target(subject, defect.config())
     lockstep = Lockstep(target)
@@ -142,7 +143,7 @@ def key_of(row: Defect | EvidenceRow) -> str:
 
 
 def result_of(row: EvidenceRow) -> str:
-    """Returns the cells of the table that have the result."""
+    """Returns the cells `steps` and `length` of the table."""
     return _NOT_SHOWN if row.steps is None else f"{row.steps:,} | {row.length}"
 
 
@@ -153,7 +154,10 @@ def table_of(rows: Iterable[Defect | EvidenceRow], results: Mapping[str, str]) -
 
 
 def written_in(path: Path) -> dict[str, str]:
-    """Returns the results in the table of a document, by the first cell of their rows."""
+    """Returns the results in the table of a document, by the first cell of their rows.
+
+    A row that was not searched, or whose defect was not shown, has no result.
+    """
     rows = [line.strip("| ").split(" | ") for line in table_in(path).splitlines()]
     return {row[0]: " | ".join(row[-2:]) for row in rows if len(row) == 7 and row[-1].isdecimal()}
 

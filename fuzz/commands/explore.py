@@ -44,7 +44,7 @@ class Violation(Record):
 
 
 class Covered(Record):
-    """The implementation's runs from the initial state. Together they take every transition, if they find nothing."""
+    """Runs of the implementation from the initial state. Without a finding, the runs together take every transition."""
 
     transitions: Count
     runs: Count
@@ -98,7 +98,11 @@ class Options(NamedTuple):
 
 
 def run(options: Options, console: Console) -> ExploreResult:
-    """Visits every state of a scope, on this machine or on Spark. Raises BadValue as `fuzz.commands.fuzz.run`."""
+    """Visits every state of a scope, on this machine or on Spark. Writes a trace for each violation.
+
+    On Spark, liveness properties are not checked. Raises BadValue for unknown names, for `--spark` with `--cover`, and
+    if the folder cannot be written.
+    """
     if options.spark and options.cover:
         raise BadValue("--cover needs the graph in this machine's memory: use --spark or --cover, not both")
     names = SpaceNames(options.subject, options.scope, options.profile, options.mutant)
@@ -109,7 +113,7 @@ def run(options: Options, console: Console) -> ExploreResult:
         progress = counter(update, "states")
         if options.spark:
             spark = stack.enter_context(session("brokerproof explore", options.master))
-            found = explore_on_spark(names, spark, 2 * slots(spark), progress)
+            found = explore_on_spark(names, spark, 2 * slots(spark), progress)  # two partitions for each slot
         else:
             found = explore(space, progress=progress)
         findings = list(found.violations)
@@ -119,7 +123,7 @@ def run(options: Options, console: Console) -> ExploreResult:
             covered = Covered(transitions=walked.transitions, runs=walked.runs, steps=walked.steps)
             known = {finding.signature for finding in findings}
             findings += [walked.finding] if walked.finding and walked.finding.signature not in known else []
-    for lasso in found.lassos:
+    for lasso in found.lassos:  # counterexamples of liveness properties
         difference = Difference(Cause(Kind.EVENTUALLY, lasso.name), f"{lasso.name}: {lasso.guarantee}", True, False)
         findings.append(Finding(space.cfg, tuple(lasso.calls), difference))
     spec = Spec(options.subject, options.profile, None, options.mutant)

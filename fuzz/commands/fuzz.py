@@ -58,7 +58,7 @@ class FuzzResult(Result):
     fuzzing_seconds: Seconds
     steps_per_second: PerSecond  # while fuzzing, of all processes together
     processes: Count
-    compared_with: Second  # the second side: implementation, profile, or none if the model ran alone
+    compared_with: Second  # the second side: implementation, profile, program (`sut`), or none if the model ran alone
     coverage: Coverage
     missed_coverage: list[str]  # lines for goals and actions that a long enough run did not reach
     findings: list[ExplainedFinding]
@@ -71,7 +71,11 @@ class FuzzResult(Result):
 
 
 def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
-    """Fuzzes one component. Raises BadValue for unknown names, or if the folder cannot be written."""
+    """Fuzzes one component. Writes the trace of each finding.
+
+    With `out`, also writes a corpus (`fuzz/campaign/corpus.py`), unless two profiles are compared. Raises BadValue for
+    unknown names, for options that exclude each other, and if the folder cannot be written.
+    """
     spec, started = request.spec, time.monotonic()
     if spec.against is not None and spec.against == spec.profile:
         raise BadValue(f"--against must name another profile than --profile, both are {spec.profile}")
@@ -95,6 +99,7 @@ def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
     if out is not None and spec.against is None:
         seeds = _while_time(corpus.first_seeds(done.coverage), request, started)
         corpus.add(out / "corpus", corpus.collect(spec, seeds))
+    # a run that checks one property, or ends at the first finding, need not reach the coverage goals
     is_search = request.property is not None or request.stop_at_first
     missed = [] if is_search else missed_coverage(spec, request.seed, done.coverage, done.steps)
     covered = coverage_of(spec, request.seed, done.coverage)
@@ -154,7 +159,10 @@ def show_verdict(
     seed: int,
     nothing: str = "no difference",
 ) -> None:
-    """Prints the number of findings, steps and traces; `nothing` if there is no finding."""
+    """Prints the numbers of findings, steps and traces; `nothing` in place of the number of findings if there is none.
+
+    Findings of one subject and cause count as one finding.
+    """
     ran = f"{steps:,} steps of {traces:,} traces (seed {seed})"
     count = len({(finding.subject, finding.cause) for finding in findings})
     if count:

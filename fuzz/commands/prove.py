@@ -48,7 +48,7 @@ class ClaimRow(Record):
     source: NonEmpty
     verdict: Verdict
     detail: str
-    paths: int | None
+    paths: int | None  # as in `invariants.proofs.claim.Answer`, also `steps` and `compared`
     steps: int | None
     compared: int | None
     assumes: list[str]
@@ -64,11 +64,11 @@ class ClaimRow(Record):
 
 
 class Status(StrEnum):
-    """The strongest verdict on a property."""
+    """The strongest verdict on a property, strongest first."""
 
-    PROVED = "proved"
-    EXHAUSTED = "exhausted"
-    SAMPLED = "sampled"
+    PROVED = "proved"  # a claim implies the property
+    EXHAUSTED = "exhausted"  # the explorer checks the property in a scope
+    SAMPLED = "sampled"  # only traces check the property
 
 
 class LedgerRow(Record):
@@ -98,7 +98,10 @@ class ProveResult(Result):
 
 
 def run(names: list[str], console: Console, *, ledger: bool = False) -> ProveResult:
-    """Checks the claims about the named components, by default all. Raises BadValue for unknown names."""
+    """Checks the claims about the named components, by default all. With `ledger`, makes the ledger instead.
+
+    Raises BadValue for unknown names.
+    """
     found = {"ledger": run_ledger(names, console)} if ledger else run_prove(names, console)
     return msgspec.convert({"claims": [], "ledger": [], **found}, ProveResult)
 

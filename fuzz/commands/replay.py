@@ -63,14 +63,14 @@ class DifferenceRow(Record):
     trace: str
     line: Count
     op: str
-    expected: Any
+    expected: Any  # as in `Mismatch`
     actual: Any
     kind: Disagreement
     fields: list[str]  # `Mismatch.labels`
     known_deviation: str | None
     message: str | None
-    before: list[RecordedOperation]  # of a recording: the operations up to the one that differs
-    explanation: Explanation | None  # of a trace of actions
+    before: list[RecordedOperation]  # of a recording: the last operations, up to the one that differs
+    explanation: Explanation | None  # of a trace of actions, if no known deviation explains the difference
     reproduced: bool  # whether the trace is a finding, and fails as the finding says
 
 
@@ -177,6 +177,7 @@ def _table_row(file: str, each: ReplayedTrace) -> tuple[Any, ...]:
     first = (file, each.id, each.component, each.operations, not each.mismatches)
     if not each.mismatches:
         return *first, None, None, None, None, None, None
+    # the first that no known deviation explains, or else the first
     found = min(each.mismatches, key=lambda m: m.known_deviation is not None)
     expected, actual = (to_json(value).decode() for value in (found.expected, found.actual))
     return *first, found.line, found.op, found.labels, expected, actual, found.known_deviation
@@ -187,6 +188,7 @@ def _rows(each: ReplayedTrace, profile: str | None) -> list[DifferenceRow]:
 
 
 def _row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow:
+    # a sequential trace of actions, which is explained step by step. A named profile is not that of the finding
     is_own = trace.has_actions and profile is None and mismatch.found_order is None
     explanation = explain(trace) if is_own and mismatch.known_deviation is None else None
     up_to = [each for each in trace.operations if each.line <= mismatch.line]
@@ -214,7 +216,7 @@ def _row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow
 
 
 def _is_cause(trace: Trace, mismatch: Mismatch) -> bool:
-    """Returns whether the trace is a finding and this difference is its cause."""
+    """Returns whether the trace is a finding, and this difference has the cause of the finding."""
     cause = cause_of(trace)
     if cause is None:
         return False

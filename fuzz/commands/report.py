@@ -29,7 +29,10 @@ class ReportResult(Result, omit_defaults=True):
 
 
 def run(folder: str, against: str | None = None) -> ReportResult:
-    """Writes the report of a campaign's folder or URI. Raises BadValue when there is no campaign."""
+    """Writes the report into a campaign's folder or URI, compared with the campaign in `against` if that is given.
+
+    Raises BadValue if there is no such campaign, and as `compared`.
+    """
     folders = [each for each in (folder, against) if each is not None]
     if all(is_local(each) for each in folders):
         return _written(folder, against, lambda each: LocalStore(local_path(each)))

@@ -40,20 +40,20 @@ class RuleRow(Record):
     """A config field whose value differs between versions or proposals. `origin` says how the values are known."""
 
     name: str
-    kind: str
+    kind: str  # the possible values, in words
     reference: Any
     origin: str
     source: str
 
 
 class SettingRow(Record):
-    """A config field that is a broker setting, and the values that a trace may draw."""
+    """A config field that is no rule, and the values that a trace may draw. `broker_name` is empty for a size."""
 
     name: str
-    kind: str
+    kind: str  # the possible values, in words
     default: Any
     broker_name: str
-    broker_defaults: dict[str, Any]
+    broker_defaults: dict[str, Any]  # by release; null if the release lacks the setting
     drawn: list[Any]
 
 
@@ -64,9 +64,9 @@ class SubjectRow(Record):
     about: str  # the first paragraph of its model's header
     source: str
     canary: bool
-    profiles: dict[str, str]
+    profiles: dict[str, str]  # name -> description
     profile_details: list[ProfileRow]
-    releases: dict[str, str]
+    releases: dict[str, str]  # release, such as 4.1 -> the name of its profile
     rules: list[RuleRow]
     settings: list[SettingRow]
     actions: list[str]

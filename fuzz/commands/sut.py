@@ -75,7 +75,10 @@ class SutResult(FuzzResult):
 
 @termination_as_interrupt()
 def run(options: Options, console: Console) -> SutResult:
-    """Tests a program. Raises BadValue for unknown names, or a program that cannot be started."""
+    """Tests a program, or replays a trace on the program. Writes the trace of each finding.
+
+    Raises BadValue for unknown names, for a program that cannot be started, and for a folder that cannot be written.
+    """
     started, spec = time.monotonic(), options.spec
     named, folder, total = target_of(spec), LocalStore(options.out or OUT), Total()
     check_writable(folder.root)
@@ -100,6 +103,7 @@ def run(options: Options, console: Console) -> SutResult:
     covered = coverage_of(spec, options.seed, total)
     actions = {name: ActionCount(**counts) for name, counts in covered.pop("actions").items()}
     speed = done.steps / done.seconds if done.seconds else 0.0
+    # `explained` puts the path of a finding's trace into the braces
     again = f"brokerproof sut {spec.subject} --profile {spec.profile} --trace {{}} -- {join(options.command)}"
     return SutResult(
         subject=spec.subject,
@@ -124,6 +128,7 @@ def run(options: Options, console: Console) -> SutResult:
 
 
 def _hunted(target: Target, options: Options, update: Update) -> Hunted:
+    """Runs seeds on model and program. Shows the progress."""
     started = time.monotonic()  # without the program's start
 
     def progress(traces: int, steps: int, findings: int) -> None:

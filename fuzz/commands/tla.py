@@ -42,7 +42,7 @@ class TlaResult(Result):
 
 
 def run(modules: list[str], scope: str | None, console: Console, *, nightly: bool = False) -> TlaResult:
-    """Makes the runs of TLC that `chosen` selects. Raises BadValue as `run_tla`."""
+    """Makes the runs of TLC that `fuzz.tlc.manifest.chosen` selects. Raises BadValue as `run_tla`."""
     results = run_tla(modules, scope, console, nightly=nightly)
     return TlaResult(modules=[msgspec.convert(result.row(), TlaRow) for result in results])
 
