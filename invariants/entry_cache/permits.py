@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from invariants.entry_cache.derived import answered, groups, limited, reads_queued, stored_sizes
+from invariants.entry_cache.reads import failed_at_once
 from invariants.properties import Event, always
 from model.entry_cache.machine import entry_cache
 from model.entry_cache.state import Config, Reading, State
@@ -89,8 +90,10 @@ def first_queued_request_does_not_fit(cfg: Config, s: State) -> bool:
 @always(entry_cache, on=("read", "read_one"), given=limited)
 def idle_limiter_grants_every_read(cfg: Config, before: State, event: Event, after: State) -> bool:
     """If all permits are free, a read is granted its permits, or all permits if it exceeds the maximum."""
-    idle = before.limiter.free == cfg.max_reads_in_flight_bytes
-    return not idle or isinstance(event.outcome, Refused) or after.limiter.waiting == before.limiter.waiting
+    is_idle = before.limiter.free == cfg.max_reads_in_flight_bytes
+    if not is_idle or isinstance(event.outcome, Refused):
+        return True
+    return after.limiter.waiting == before.limiter.waiting and not failed_at_once(before, event, after)
 
 
 @always(entry_cache, given=limited)
