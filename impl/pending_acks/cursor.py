@@ -1,7 +1,7 @@
 """The subscription's cursor as the pending-ack handle uses it, in memory and as persisted.
 
-Entries are numbered from 0. Individually deleted entries are a set and ack sets a dictionary of masks, so an ack is
-O(1) and a cumulative ack is linear in the entries that it passes. The persisted state is a copy.
+Entries are numbered from 0. Individually deleted entries are a set, and ack sets a dictionary of masks. So an ack is
+O(1), and a cumulative ack is linear in the entries that the mark-delete position passes. The persisted state is a copy.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ class Cursor:
         self.first_unacked = self.durable_first_unacked = 0
         self.deleted: set[int] = set()
         self.ack_sets: dict[int, int] = {}  # by entry: the mask of unacknowledged messages
+        #: the persisted state: individually deleted entries, and ack sets
         self.durable: tuple[frozenset[int], dict[int, int]] = frozenset(), {}
         self.dirty = False
 
@@ -31,14 +32,14 @@ class Cursor:
         return entry < self.first_unacked or entry in self.deleted
 
     def acked(self, entry: int) -> int:
-        """Returns the mask of acknowledged messages. O(1)."""
+        """Returns the mask of the acknowledged messages of an entry. O(1)."""
         if entry < self.first_unacked or entry in self.deleted:
             return self.everything(entry)
         left = self.ack_sets.get(entry)
         return 0 if left is None else self.everything(entry) & ~left
 
     def durably_acked(self, entry: int) -> int:
-        """Returns the mask of the messages whose ack is persisted. O(1)."""
+        """Returns the mask of the messages of an entry whose acknowledgement is persisted. O(1)."""
         deleted, ack_sets = self.durable
         if entry < self.durable_first_unacked or entry in deleted:
             return self.everything(entry)
@@ -46,7 +47,10 @@ class Cursor:
         return 0 if left is None else self.everything(entry) & ~left
 
     def ack(self, entry: int, ack_set: int) -> None:
-        """Acks the messages whose bits are clear in an ack set. O(1 + entries that the mark-delete position passes)."""
+        """Acks the messages of an entry whose bits are clear in an ack set; 0 acks the whole entry.
+
+        O(1 + entries that the mark-delete position passes).
+        """
         if entry < self.first_unacked or entry in self.deleted:
             return
         old = self.ack_sets.get(entry)
@@ -81,7 +85,7 @@ class Cursor:
         self.first_unacked = entry
 
     def persist(self) -> bool:
-        """Persists memory; returns whether it had changed. O(entries after the mark-delete position)."""
+        """Persists memory; returns whether the persisted state changed. O(entries after the mark-delete position)."""
         if not self.dirty:
             return False
         self.durable = frozenset(self.deleted), self.ack_sets.copy()
@@ -119,7 +123,7 @@ class Cursor:
         return memory, _acks(self.durable_first_unacked, *self.durable)
 
     def load(self, memory: Acks, storage: Acks) -> None:
-        """Loads both from the model's form."""
+        """Loads memory and the persisted state from the model's form."""
         self.first_unacked, self.deleted, self.ack_sets = (
             memory.first_unacked,
             _entries(memory.deleted),

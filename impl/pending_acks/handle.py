@@ -7,9 +7,11 @@ the number of transactions with an ack of one entry.
     pending   by transaction and by entry (impl/pending_acks/pending.py): a conflict is found in O(k h), a commit or
               abort applies in O(k)
     log       entries after its mark-delete position, encoded at a crash (impl/pending_acks/log.py)
-    index     two columns: adding a key is O(1), finding what can be mark-deleted O(log keys)
+    index     two lists (impl/pending_acks/log.py): adding a key is O(1), finding the log position up to which the log
+              can be mark-deleted is O(log keys)
 
-Aborts that are not durable are counted by transaction, so a low watermark scans transactions and not the buffer.
+Aborts whose records are buffered or in flight are counted by transaction, so a low watermark scans the transactions
+with pending acks, and not the requests.
 """
 
 from __future__ import annotations
@@ -62,7 +64,7 @@ class PendingAcks:
         self._accept_queue: list[Request] = []
         self._buffer: list[Request] = []
         self._in_flight: deque[list[Request]] = deque()
-        self._unlogged_aborts: dict[int, int] = {}  # by transaction
+        self._unlogged_aborts: dict[int, int] = {}  # by transaction: number of aborts that are buffered or in flight
         self._low_watermark = 0
         self._next_request = 1
 
@@ -75,7 +77,7 @@ class PendingAcks:
         return self._everything(entry) & ~(ack_set or 0)
 
     def _invalid(self, entry: int, ack_set: AckSet) -> Refused | None:
-        """Returns the refusal of an invalid ack set."""
+        """Returns the refusal of an invalid ack set; None if the ack set is valid."""
         if ack_set and ack_set >= self._everything(entry):
             why = f"the ack set of entry {entry} acks nothing or has a bit after the batch"
             return Refused("illegal_argument", why)
@@ -91,7 +93,7 @@ class PendingAcks:
     # ---- conflicts
 
     def _overlap(self, txn: int, entry: int, ack_set: AckSet) -> str:
-        """Returns why an ack overlaps pending acks, '' if it does not. O(h)."""
+        """Returns why an individual ack of one position overlaps pending acks, '' if it does not. O(h)."""
         pending = self._pending
         txns, unlogged = pending.by_entry.get(entry), pending.unlogged.get(entry)
         messages = self._messages(entry, ack_set)
@@ -121,11 +123,15 @@ class PendingAcks:
 
     @staticmethod
     def _first_position_after(ack: PositionAck) -> tuple[int, int]:
+        """Returns the first message after a cumulative ack, for comparisons: the entry, and the batch index plus 1.
+
+        After an ack of a whole entry: the next entry, and 0.
+        """
         entry, ack_set = ack
         return (entry, (ack_set & -ack_set).bit_length()) if ack_set else (entry + 1, 0)
 
     def _cumulative(self) -> CumulativeAck | None:
-        """Returns the cumulative ack that a new one must advance. O(1)."""
+        """Returns the last cumulative ack that is pending, buffered or in flight. O(1)."""
         if self._pending.unlogged_cumulative:
             last = self._pending.unlogged_cumulative[-1]
             return CumulativeAck(last.txn, last.acks[0])
@@ -156,7 +162,7 @@ class PendingAcks:
     # ---- requests
 
     def _append(self, request: Request) -> None:
-        """Buffers a record, or sends it as a log entry. O(k)."""
+        """Buffers a record or, if writes are not batched, starts the append of a log entry with this record. O(k)."""
         op, _, txn, _ = request.record
         if op == "ack":
             self._pending.submit(request.record)
@@ -168,7 +174,7 @@ class PendingAcks:
             self._in_flight.append([request])
 
     def _complete_append(self, request: Request) -> None:
-        """Removes a record from those that are not durable. O(k)."""
+        """Removes a request from the indexes of buffered and in-flight acks and aborts. O(k)."""
         op, _, txn, _ = request.record
         if op == "ack":
             self._pending.complete(request.record)
@@ -178,7 +184,7 @@ class PendingAcks:
                 del self._unlogged_aborts[txn]
 
     def _accept(self, request: Request) -> str:
-        """Takes a request of a ready handle; returns the reason if it conflicts, else ''. O(k h)."""
+        """Appends the record of a request in a ready handle, or returns why the request conflicts. O(k h)."""
         record = request.record
         if record.op == "ack":
             why = self._conflict(record)
@@ -226,6 +232,7 @@ class PendingAcks:
         refusal = self._invalid(entry, ack_set)
         if refusal is not None:
             return refusal
+        # the set bits are the tail if adding the lowest one carries into the bit after the batch
         if ack_set and ack_set + (ack_set & -ack_set) != self._everything(entry) + 1:
             return Refused("illegal_argument", f"ack_set is {ack_set}, which does not leave the tail of the batch")
         return self._receive(LogRecord("ack", True, txn, (PositionAck(entry, ack_set or None),)), 0)
@@ -271,7 +278,7 @@ class PendingAcks:
             self._pending.cumulative = None
 
     def _commit(self, ended: Ended) -> None:
-        """Acks committed positions in the cursor. O(k), and the entries that the mark-delete position passes."""
+        """Acks the ended acks of a commit in the cursor. O(k), and the entries that the mark-delete position passes."""
         acks, cumulative = ended
         for entry, ack_set in acks.items():
             self._ack(entry, ack_set)
@@ -298,7 +305,7 @@ class PendingAcks:
             self._pending.add(record.txn, entry, ack_set)
 
     def _apply(self, request: Request, cursor_rejects: bool, redelivered: list[Redelivery]) -> str:
-        """Applies a durable record; returns its result and adds redelivered messages to a list."""
+        """Applies a durable record; returns the result of the request, and appends to `redelivered`."""
         record = request.record
         if record.op == "ack":
             self._add(record)
@@ -317,7 +324,7 @@ class PendingAcks:
         return "done"
 
     def _apply_low_watermark(self, low_watermark: int) -> None:
-        """Aborts the transactions at or below the highest low watermark. O(transactions)."""
+        """Aborts the transactions with pending acks at or below the highest low watermark. O(transactions)."""
         self._low_watermark = highest = max(self._low_watermark, low_watermark)
         if highest == 0:
             return
@@ -341,7 +348,10 @@ class PendingAcks:
         return failed
 
     def _index_entry(self, entry: LogEntry, position: int) -> int:
-        """Adds an entry to the index and mark-deletes the log; returns the number of entries. O(records, log keys)."""
+        """Adds a log entry to the index, and mark-deletes the log up to the last key that can be removed.
+
+        Returns the number of log entries that are mark-deleted. O(records + log keys).
+        """
         last = -1
         for record in entry:
             for ack in record.acks:
@@ -378,11 +388,13 @@ class PendingAcks:
         return Effects(tuple(replies), tuple(redelivered), 0)
 
     def written(self) -> Effects | Refused:
-        """Completes the append of the first entry in flight. O(its records, each as its kind)."""
+        """Completes the append of the first entry in flight. O(sum of k of its records), and a low watermark for each
+        commit or abort.
+        """
         return self._complete(False)
 
     def cursor_refuses(self) -> Effects | Refused:
-        """Completes the append; the cursor rejects what its records commit."""
+        """Completes the append of the first entry in flight; the cursor rejects the acks that its records commit."""
         return self._complete(True)
 
     def write_fails(self, durable: bool) -> Effects | Refused:
@@ -417,7 +429,7 @@ class PendingAcks:
         return self._status == "initializing" and self._replayed < self._log.end
 
     def read_entry(self) -> int | Refused:
-        """Replays the next log entry. O(its records, each as its kind)."""
+        """Replays the next log entry. O(sum of k h of its records)."""
         if not self._is_reading():
             return _NOTHING_TO_READ
         position = self._replayed
@@ -429,7 +441,7 @@ class PendingAcks:
         return self._index_entry(entry, position)
 
     def _replay(self, record: LogRecord) -> None:
-        """Replays a record; an ack that conflicts with pending acks was rejected, and is dropped. O(k h)."""
+        """Replays a record; an ack that conflicts with pending acks is dropped. O(k h)."""
         if record.op != "ack":
             ended = self._ended(record.txn)
             if record.op == "commit":
@@ -469,7 +481,7 @@ class PendingAcks:
         return Effects(tuple(self._stop("closed")), (), 0)
 
     def crash(self, survive: int) -> Refused | None:
-        """Loses memory; encodes the log. O(log)."""
+        """Loses memory; the first `survive` entries in flight are durable; encodes the log. O(log)."""
         if survive > len(self._in_flight):
             return Refused("not_enabled", f"fewer than {survive} entries are in flight")
         for requests in list(self._in_flight)[:survive]:
@@ -509,6 +521,7 @@ class PendingAcks:
 
     def view(self) -> State:
         base, (cursor, durable_cursor) = self._log.base, self._cursor.view()
+        # every replay reads from the first entry on, so the read position is the number of replayed entries
         replayed = self._replayed - base if self._status == "initializing" else 0
         return State(
             cursor,

@@ -1,7 +1,7 @@
 """The pending-ack log and its sparse index (PIP-153).
 
-Log positions count from the first entry that was ever appended, so a mark-delete shifts none. A crash encodes the
-entries (PIP-160), and a replay decodes them.
+Log positions count from the first entry that was ever appended; unlike in the model, a mark-delete does not shift them.
+A crash encodes the entries (PIP-160), and a replay decodes them.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Log:
         return entry
 
     def mark_delete(self, end: int) -> int:
-        """Deletes the entries before a position; returns their number. O(their number)."""
+        """Deletes the entries before the log position `end`; returns their number. O(their number)."""
         count = end - self.base
         del self._entries[:count]
         self.base = end
@@ -80,6 +80,7 @@ class Log:
         )
 
     def _position(self, ack: PositionAck, has_size: bool) -> PendingAck:
+        """Returns a position of a record; a position of a cumulative ack has no batch size."""
         size = self._sizes[ack.entry % len(self._sizes)] if has_size else None
         return PendingAck(_LEDGER, ack.entry, words_of(ack.ack_set) if ack.ack_set else (), size)
 
@@ -92,7 +93,7 @@ class Log:
 
 
 class SparseIndex:
-    """Keys as two columns: the prefix to mark-delete is found by binary search and cut off at the front."""
+    """The keys as two lists. A binary search finds the keys that the persisted mark-delete position has reached."""
 
     __slots__ = (
         "_exponent",
@@ -116,7 +117,10 @@ class SparseIndex:
         self.current_lag, self.max_index_lag, self.max_ack = 0, self._minimum, -1
 
     def add(self, records: int, ack_position: int, log_position: int) -> None:
-        """Adds a log entry; `ack_position` is the last position that it acks, -1 if none. O(1)."""
+        """Counts the records of a log entry, and adds a key if `max_index_lag` is reached. O(1).
+
+        `ack_position` is the last entry of the topic that the log entry acks, -1 if there is none.
+        """
         self.current_lag += records
         if ack_position < 0:
             return
@@ -132,15 +136,18 @@ class SparseIndex:
         self.max_index_lag = self._lag()
 
     def _lag(self) -> int:
-        """Returns the number of records that add the next key."""
+        """Returns `max_index_lag` for the number of keys."""
         keys = len(self.ack_positions)
-        if keys < 2:
+        if keys < 2:  # no power is needed; the maximum does not apply to an index without keys
             return self._minimum if not keys or self._maximum is None else min(self._minimum, self._maximum)
         lag = self._minimum * pow(keys, self._exponent)
         return lag if self._maximum is None or lag < self._maximum else self._maximum
 
     def cut(self, first_unacked: int) -> int | None:
-        """Removes the keys below an entry; returns the log position after the last one, None if none. O(log keys)."""
+        """Removes the keys whose `ack_position` is before `first_unacked`. O(log keys).
+
+        Returns the log position after that of the last removed key; None if no key is removed.
+        """
         if not self.ack_positions or self.ack_positions[0] >= first_unacked:
             return None
         count = bisect_left(self.ack_positions, first_unacked)

@@ -1,8 +1,8 @@
 """Pending acks indexed by transaction and by entry.
 
-A conflict is found among the transactions that have an ack of the same entry, and a commit or abort removes its acks
-through both maps, without a scan. Acks whose records are not durable yet (`unlogged`: buffered or in flight) are kept
-apart: they count as pending, and no commit or abort applies to them.
+A conflict is found among the transactions that have an ack of the same entry. A commit or abort removes the acks of its
+transaction from both maps, without a scan. Acks whose records are not known to be durable (`unlogged`: buffered or in
+flight) are kept apart: they count as pending, and no commit or abort applies to them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ class PendingAcksIndex:
     __slots__ = ("by_entry", "by_txn", "cumulative", "first_entry", "unlogged", "unlogged_acks", "unlogged_cumulative")
 
     def __init__(self) -> None:
-        self.by_txn: dict[int, dict[int, AckSet]] = {}  # in order of first acks
-        self.by_entry: dict[int, dict[int, AckSet]] = {}
-        self.first_entry: dict[int, int] = {}  # the lowest entry that a transaction has acked
+        self.by_txn: dict[int, dict[int, AckSet]] = {}  # by transaction, in order of first acks; then by entry
+        self.by_entry: dict[int, dict[int, AckSet]] = {}  # the same acks by entry, then by transaction
+        self.first_entry: dict[int, int] = {}  # by transaction: the lowest entry of its pending individual acks
         self.cumulative: CumulativeAck | None = None
         self.unlogged: dict[int, list[tuple[int, AckSet]]] = {}  # by entry: transaction and ack set
         self.unlogged_acks: deque[LogRecord] = deque()
@@ -32,7 +32,7 @@ class PendingAcksIndex:
     # ---- memory
 
     def add(self, txn: int, entry: int, ack_set: AckSet) -> None:
-        """Adds an ack; ack sets of the same entry are intersected. O(1)."""
+        """Adds an individual ack; ack sets of a transaction for the same entry are intersected. O(1)."""
         acks = self.by_txn.get(txn)
         if acks is None:
             acks = self.by_txn[txn] = {}
@@ -59,13 +59,14 @@ class PendingAcksIndex:
         self.first_entry.pop(txn, None)
 
     def clear_memory(self) -> None:
-        """Removes pending acks, and keeps those buffered or in flight. O(1)."""
+        """Removes the pending acks; acks whose records are buffered or in flight stay. O(1)."""
         self.by_txn, self.by_entry, self.first_entry, self.cumulative = {}, {}, {}, None
 
     def has_other_up_to(self, txn: int, entry: int, messages: int) -> bool:
-        """Returns whether another transaction has acked an earlier entry, or some of these messages of the entry.
+        """Returns whether another transaction has an individual ack of an entry before `entry`, or of one of the given
+        messages of `entry`.
 
-        O(transactions + records that are not durable).
+        O(transactions + records that are not known to be durable).
         """
         if any(first < entry for other, first in self.first_entry.items() if other != txn):
             return True
@@ -79,10 +80,10 @@ class PendingAcksIndex:
                         return True
         return False
 
-    # ---- records that are not durable
+    # ---- records that are not known to be durable
 
     def submit(self, record: LogRecord) -> None:
-        """Adds an ack whose record was buffered or sent. O(its positions)."""
+        """Adds an ack whose record is now buffered or in flight. O(its positions)."""
         if record.cumulative:
             self.unlogged_cumulative.append(record)
             return
@@ -91,10 +92,11 @@ class PendingAcksIndex:
             self.unlogged.setdefault(entry, []).append((record.txn, ack_set))
 
     def complete(self, record: LogRecord) -> None:
-        """Removes an ack whose append completed or failed, the oldest one. O(its positions).
+        """Removes an ack whose append has ended, or will not begin because the handle stops. O(its positions).
 
-        A handle that stops completes buffered records before those in flight. Until none is in flight, it cannot be
-        opened.
+        Appends end in order, so the record is the first of `unlogged_acks` or `unlogged_cumulative`. Only a handle that
+        stops removes buffered records before those in flight. The two queues then have wrong records, but they are
+        read only by an open handle, and the handle is not opened before all appends have ended.
         """
         if record.cumulative:
             self.unlogged_cumulative.popleft()
