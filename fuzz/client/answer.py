@@ -1,4 +1,4 @@
-"""Orders about answers, as types. `orders.py` describes them."""
+"""Orders about answers, as types. `orders.py` describes what each order does."""
 
 from __future__ import annotations
 
@@ -36,6 +36,6 @@ class Order(msgspec.Struct, frozen=True):
     """The order for the next command of a kind."""
 
     answer: Answer = Answer.FAITHFUL
-    number: int = 0  # the number of the error or of the protocol version
-    has_address: bool = False  # whether CLOSE has the broker's address
+    number: int = 0  # of ERROR: the number of the error; of VERSION: the protocol version
+    has_address: bool = False  # whether CLOSE has an address: that of the broker that sends it
     is_late: bool = False  # whether SUCCESS comes just before the answer to the next command

@@ -2,8 +2,7 @@
 
 The process listens on 127.0.0.1, on one port for each broker. The first line on standard output has the addresses.
 Then the process reads requests from standard input, and writes a reply to each. Requests and replies are lines of JSON.
-A request is an object: the key `do` has the name of the method that `Server.answer` calls, and the other keys are the
-method's arguments.
+A request is an object: its key `do` names a method (`Server.answer`), and its other keys are the method's arguments.
 """
 
 from __future__ import annotations
@@ -46,7 +45,10 @@ class Link(asyncio.Protocol):
         self.number = self.server.accepted(self)
 
     def data_received(self, data: bytes) -> None:
-        """Answers the commands that have arrived in full. All replies are sent in one write."""
+        """Answers the commands that have arrived in full. All replies are sent in one write.
+
+        Ignores the commands of a connection that `do_reset` or `do_drop` has ended.
+        """
         self.buffer += data
         try:
             for command, message in frames(self.buffer):
@@ -91,7 +93,7 @@ class Server:
         self.dirty: list[Link] = []  # connections with commands to be written
         self.problems: list[str] = []  # how the client broke the protocol
         self.failures: list[str] = []  # exceptions in this process since the last report
-        #: the largest lateness of this process and of the client's network thread since the reset, in seconds
+        #: the largest lateness (`_ping`) of this process and of the client's network thread since the reset, in seconds
         self.lateness = 0.0
         self.listeners: list[Any] = []
         self.ports: list[int] = []
@@ -142,8 +144,9 @@ class Server:
     async def _ping(self, cluster: Ordered, seconds: float) -> None:
         """Sends a PING on each connection of a consumer every `seconds`, until the next reset.
 
-        A connection with a PING that is not answered gets no other. The lateness of this process is the excess of a
-        sleep; that of the client is the time until a PONG comes. Both delay commands that the client's timers send.
+        A connection gets no PING while its last PING is not answered. The lateness of this process is the excess of a
+        sleep. The lateness of the client is the time until a PONG comes. Both delay the time at which the brokers note
+        a command that a timer of the client has sent.
         """
         try:
             while cluster is self.cluster:
@@ -169,7 +172,10 @@ class Server:
     # ---- requests
 
     async def answer(self, request: dict[str, Any]) -> Any:
-        """Calls this class's method `do_NAME`, or else the cluster's method NAME. Returns the result."""
+        """Calls this class's method `do_NAME`, or else the cluster's method `NAME`; the key `do` has NAME.
+
+        Returns the method's result.
+        """
         name = request.pop("do")
         method = getattr(self, f"do_{name}", None) or getattr(self.cluster, name)
         result = method(**request)
@@ -229,7 +235,10 @@ class Server:
         return len(gone)
 
     def do_crash(self) -> None:
-        """Stops the owner, if the other broker runs: the owner's connections end, and its port closes."""
+        """Stops the owner, if the other broker runs: the owner's connections end, and its port closes.
+
+        A transfer is finished first (`Ordered.crash`), so the owner is then the destination of the transfer.
+        """
         assert self.cluster is not None, "reset comes first"
         broker = self.cluster.crash()
         if broker is not None:

@@ -1,9 +1,10 @@
 """How the loopback brokers answer commands about connections, lookups and producers.
 
-The brokers share one log. One of them, the owner, serves all topics; the model behind `fuzz/answers/ownership.py`
-decides which broker is the owner. The session of a producer or consumer begins with a PRODUCER or SUBSCRIBE, and ends
-with the connection or with CLOSE, which stands for CLOSE_PRODUCER and CLOSE_CONSUMER. After a broker has ignored a send
-of a session, the session is fenced: its later sends are ignored, too.
+The brokers share one log. One of them is the owner of all topics; the model behind `fuzz/answers/ownership.py` decides
+which. The owner *serves*, except between the two phases of a transfer: then no broker serves. The session of a producer
+or consumer begins with a PRODUCER or SUBSCRIBE, and ends with the connection or with CLOSE, which stands for
+CLOSE_PRODUCER and CLOSE_CONSUMER. After a broker has ignored a send of a session, the session is fenced: later sends of
+the session are ignored, too.
 
 An order of a schedule changes the answers (`orders.py`). Brokers without orders are faithful: they answer as the models
 do. There is no I/O here: `broker.py` has the sockets. A method `_kind` answers the command KIND.
@@ -44,7 +45,7 @@ class Cluster:
         self.checks_checksums = check
         self.max_message_sizes = max_message_sizes
         self.ownership = Ownership(len(urls))
-        self.open_at: int | None = 0  # the owner, which stores sends; None between the two phases of a transfer
+        self.open_at: int | None = 0  # the broker that serves; None between the two phases of a transfer
         self.loaded_at = 0  # the broker that has loaded the topics; a new owner loads them at the first new session
         self.topics: dict[str, Topic] = {}
         self.of_producer: dict[tuple[int, int], tuple[Topic, Producer]] = {}  # by connection and id
@@ -54,10 +55,11 @@ class Cluster:
         self.answers: dict[str, deque[Order]] = defaultdict(deque)  # by kind of command, the next order first
         self.sessions = 0  # the number of the newest session
         self.started = time.monotonic()
-        #: received commands (not all kinds), used orders (ORDER), sent REACHED_END_OF_TOPIC, and ended connections
-        #: (ENDED if it is in `may_end`, else LOST): milliseconds since the start, connection, kind, and details
+        #: events: milliseconds since `started`, connection, kind, and details. Most events are received commands, with
+        #: the command's kind; not all commands are here. Other kinds: ORDER (a command has used an order),
+        #: REACHED_END_OF_TOPIC (it was sent), ENDED and LOST (a connection has ended that was or was not in `may_end`)
         self.commands: list[tuple[float, int, str, Any]] = []
-        #: the number of all received commands by kind, and of ended connections (ENDED, LOST)
+        #: kind -> the number of received commands of all kinds, and of ended connections (ENDED, LOST)
         self.counts: Counter[str] = Counter()
         #: the brokers' decisions, which `fuzz/answers/judge.py` compares with the models'
         self.journal: list[tuple[Any, ...]] = []
@@ -65,7 +67,8 @@ class Cluster:
         self.parked: list[tuple[Connection, Any]] = []
         #: replies that are sent just before the next command is answered, oldest first
         self.late_replies: list[tuple[Connection, Any]] = []
-        #: replies to SEEK that are sent before or after the next SUCCESS of a SUBSCRIBE: answer, connection, reply
+        #: replies to SEEK that are sent before or after the success of the next session of any producer or consumer:
+        #: answer (BEFORE_SUBSCRIBE or AFTER_SUBSCRIBE), connection, reply
         self.seek_replies: list[tuple[Answer, Connection, Any]] = []
         #: numbers of the connections that may end: a broker ended them, or the client may end them because of a reply
         self.may_end: set[int] = set()
@@ -98,7 +101,7 @@ class Cluster:
         return self.topics[name]
 
     def consumer_connections(self) -> list[Connection]:
-        """Returns the connections with an attached consumer, by their numbers."""
+        """Returns the connections with an attached consumer, in the order of their numbers."""
         found = {
             c.connection.number: c.connection for topic in self.topics.values() for _, c in topic.consumers.values()
         }
@@ -115,6 +118,7 @@ class Cluster:
             connection.send(command_of(Type.ERROR, request_id=0, error=error, message="not ready"))
         if order.answer in (Answer.ERROR, Answer.SILENT):
             return
+        # 20 is the newest protocol version that these brokers have
         version = order.number if order.answer is Answer.VERSION else min(body.protocol_version, 20)
         reply = command_of(Type.CONNECTED, server_version="loopback", protocol_version=version)
         reply.CONNECTED.max_message_size = self.max_message_sizes[connection.broker]
@@ -154,11 +158,11 @@ class Cluster:
         connection.send(reply)
 
     def _next_order(self, kind: str) -> Order:
-        """Returns the order for the next command of a kind. The order stays."""
+        """Returns the order for the next command of a kind, and keeps it. Without an order: `Order()`, faithful."""
         return self.answers[kind][0] if self.answers[kind] else Order()
 
     def _order(self, connection: Connection, kind: str) -> Order:
-        """Removes, records and returns the order for the next command of a kind."""
+        """Removes, records and returns the order for the next command of a kind. Without an order: `Order()`."""
         if not self.answers[kind]:
             return Order()
         order = self.answers[kind].popleft()
@@ -166,7 +170,7 @@ class Cluster:
         return order
 
     def _admitted(self, connection: Connection, kind: str, body: Any) -> bool:
-        """Returns whether the caller must answer a PRODUCER or SUBSCRIBE with success.
+        """Returns whether the broker serves a PRODUCER or SUBSCRIBE, and no order refuses it. The caller then answers.
 
         If not, this method has parked the command or answered it with an error, or an order forbids an answer.
         """
@@ -176,7 +180,7 @@ class Cluster:
             self.parked.append((connection, body))
             return False
         order = self._next_order(kind)
-        if order.answer in _REFUSALS:  # the caller removes any other order
+        if order.answer in _REFUSALS:  # the caller removes any other order when it answers with success
             self._order(connection, kind)
         if order.answer is Answer.SILENT:
             return False
@@ -213,6 +217,7 @@ class Cluster:
         for other, each in list(topic.producers.items()):
             if each.name != name:
                 continue
+            # a session of this name ends if PRODUCER has a higher epoch, or repeats the session's connection and id
             if each.epoch >= body.epoch and other != key:
                 self._fail(connection, body, ServerError.PRODUCER_BUSY)
                 return
@@ -245,16 +250,16 @@ class Cluster:
         if order.answer is Answer.CLOSE:
             connection.send(close_command(session, self.urls[connection.broker] if order.has_address else ""))
         seek_replies, self.seek_replies = self.seek_replies, []
-        for when, other, answer in seek_replies:
+        for when, other, seek_reply in seek_replies:
             if when is Answer.BEFORE_SUBSCRIBE:
-                other.send(answer)
+                other.send(seek_reply)
         if order.is_late:
             self.late_replies.append((connection, reply))
         else:
             connection.send(reply)
-        for when, other, answer in seek_replies:
+        for when, other, seek_reply in seek_replies:
             if when is Answer.AFTER_SUBSCRIBE:
-                other.send(answer)
+                other.send(seek_reply)
 
     def forget_producer(self, topic: Topic, key: tuple[int, int]) -> None:
         """Ends the session of a producer."""
@@ -301,7 +306,7 @@ class Cluster:
         indexes = {Answer.MIDDLE: len(send.payloads) // 2, Answer.LAST: last}
         receipt.SEND_RECEIPT.sequence_id += indexes.get(self._order(producer.connection, "SEND_RECEIPT").answer, 0)
         self.journal.append(("send", producer.session, send.highest, outcome))
-        if self.holds_receipts or producer.receipts:
+        if self.holds_receipts or producer.receipts:  # a receipt does not overtake one that is held back
             producer.receipts.append(receipt)
         else:
             producer.last_receipt = receipt

@@ -1,6 +1,7 @@
 """How the loopback brokers answer commands of consumers. A method `_kind` answers the command KIND.
 
-A FLOW, ACK or REDELIVER is ignored if the consumer has no session, or if the broker does not serve.
+A FLOW, ACK or REDELIVER is ignored if the consumer has no session, or if the broker does not serve (`cluster.py`). An
+ACK is also ignored by order.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ class Consumers(Cluster):
         if not self._admitted(connection, "SUBSCRIBE", body):
             return
         topic, key = self.topic(body.topic), (connection.number, body.consumer_id)
-        if key in topic.consumers:
+        if key in topic.consumers:  # the consumer has a session on this connection: the new session replaces it
             topic.remove(*topic.consumers.pop(key))
         first = 0 if body.initial_position == 1 else len(topic.log)  # 1 is Earliest
-        if body.HasField("start_message_id"):  # a reader: after the entry, or at the entry of a message of a batch
+        if body.HasField("start_message_id"):  # a reader: it starts after the entry, or at the entry of a batch index
             begin = body.start_message_id
             first = topic.first_from(begin, after=not begin.HasField("batch_index") or begin.batch_index < 0)
-        is_durable = body.durable or not body.HasField("durable")
+        is_durable = body.durable or not body.HasField("durable")  # the protocol's default is true
         subscription = topic.subscription(body.subscription, body.type, first, is_durable=is_durable)
         if subscription.sub_type == EXCLUSIVE and subscription.consumers:
             self._fail(connection, body, ServerError.CONSUMER_BUSY)
@@ -111,7 +112,10 @@ class Consumers(Cluster):
                 subscription.dispatch(topic.log)
 
     def _seek(self, connection: Connection, body: Any, _: bytes) -> None:
-        """Resets the cursor. Sends CLOSE to the subscription's consumers, then SUCCESS. An order can change this."""
+        """Resets the cursor. Sends CLOSE to the subscription's consumers, then SUCCESS. An order can change this.
+
+        Sends ERROR instead if the consumer has no session, or if the broker does not serve.
+        """
         self._note(connection, "SEEK", [body.consumer_id, body.message_id.ledger, body.message_id.entry])
         found, answer = self._consumer(connection, body.consumer_id), self._order(connection, "SEEK").answer
         if found is None or answer is Answer.FAIL:
@@ -141,6 +145,7 @@ class Consumers(Cluster):
             if (connection.number, body.consumer_id) in topic.consumers:
                 last = topic.log[-1] if topic.log else None
                 found = reply.GET_LAST_MESSAGE_ID_RESPONSE.last_message_id
+                # in an empty topic, both ids are -1, as unsigned integers
                 found.ledger, found.entry = (last.ledger, last.entry) if last else (2**64 - 1, 2**64 - 1)
         connection.send(reply)
 

@@ -109,6 +109,7 @@ def callbacks_have_order_of_sending(seen: Observed) -> str:
 def sequence_id_stands_for_one_message(seen: Observed) -> str:
     """No two messages, and no two batches, of a producer have the same sequence id."""
     messages: dict[int, str] = {}  # sequence id -> the message with which it was first sent
+    # of each SEND: producer id, sequence id, and the first message of the batch
     sends = [about for _, _, kind, about in seen.report.get("commands", ()) if kind == "SEND"]
     wrong = [(i, messages[i], first) for _, i, first in sends if messages.setdefault(i, first) != first]
     return f"sequence id {wrong[0][0]} stands for message {wrong[0][1]} and for message {wrong[0][2]}" if wrong else ""
@@ -118,6 +119,7 @@ def sequence_id_stands_for_one_message(seen: Observed) -> str:
 def resent_message_keeps_its_sequence_id(seen: Observed) -> str:
     """A message, or a batch, that is sent again has the sequence id of its first send."""
     ids: dict[str, int] = {}  # message -> the sequence id with which it was first sent
+    # of each SEND: producer id, sequence id, and the first message of the batch
     sends = [about for _, _, kind, about in seen.report.get("commands", ()) if kind == "SEND"]
     wrong = [(first, ids[first], i) for _, i, first in sends if ids.setdefault(first, i) != i]
     return f"message {wrong[0][0]} has sequence id {wrong[0][1]} and sequence id {wrong[0][2]}" if wrong else ""
@@ -170,12 +172,15 @@ def permits_are_conserved(seen: Observed) -> str:
 
 @contract
 def flow_returns_half_the_queue(seen: Observed) -> str:
-    """The first FLOW of a session grants the size of the receiver queue, each later FLOW at least half of it."""
-    queue, session = seen.settings.get("receiver_queue", 0), 0
+    """The first FLOW of a session grants the size of the receiver queue, each later FLOW half of this size or more.
+
+    The half is rounded down.
+    """
+    queue, flows = seen.settings.get("receiver_queue", 0), 0  # `flows`: the number of FLOW since the last SUBSCRIBE
     for _, _, kind, about in seen.report.get("commands", ()) if queue else ():
-        session = 0 if kind == "SUBSCRIBE" else session + (kind == "FLOW")
-        if kind == "FLOW" and (about[1] != queue if session == 1 else about[1] < queue // 2):
-            return f"FLOW {session} of a session has {about[1]} permits, the queue is {queue}"
+        flows = 0 if kind == "SUBSCRIBE" else flows + (kind == "FLOW")
+        if kind == "FLOW" and (about[1] != queue if flows == 1 else about[1] < queue // 2):
+            return f"FLOW {flows} of a session has {about[1]} permits, the queue is {queue}"
     return ""
 
 
@@ -197,6 +202,7 @@ def redirect_needs_no_lookup(seen: Observed) -> str:
     return f"{seen.redirect_lookups} lookups after redirects" if seen.redirect_lookups else ""
 
 
+#: The contracts of every scenario with a consumer, the most severe first.
 CONSUMER = (
     client_does_not_crash,
     client_does_not_hang,
@@ -207,6 +213,7 @@ CONSUMER = (
     client_keeps_its_connection,
     client_frames_are_valid,
 )
+#: The contracts of a scenario that tests a producer, the most severe first.
 PRODUCER = (
     client_does_not_crash,
     client_does_not_hang,

@@ -19,8 +19,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from fuzz.platform.json import from_json, to_json
 
-#: For each kind of call: the method of a consumer, and whether its argument is the message's id, serialized and
-#: deserialized, instead of the message.
+#: For each kind of call: the method of a consumer that `Driver.call` calls, and whether its argument is the message's
+#: id, in place of the message. The id is serialized and deserialized before.
 METHODS = {
     "acknowledge": ("acknowledge", False),
     "acknowledge_id": ("acknowledge", True),
@@ -104,6 +104,7 @@ class Driver:
         """Subscribes. Returns an empty string, or the error.
 
         kind           0 Exclusive, 1 Shared, 2 Failover, 3 Key_Shared
+        earliest       whether a new subscription starts at the first message; otherwise it starts after the last
         listener       whether messages go to a message listener, which nacks each message at its first delivery
         dead_letter    `maxRedeliverCount` of the dead-letter policy; 0: no such policy
         options        further arguments of `pulsar.Client.subscribe`
@@ -128,6 +129,8 @@ class Driver:
 
     def read(self, topic: str) -> str:
         """Creates a reader that starts at the first message. `receive` and `close_consumer` treat it as a consumer.
+
+        Acknowledging a message of a reader does nothing.
 
         Returns an empty string, or the error.
         """

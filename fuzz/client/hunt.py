@@ -1,8 +1,8 @@
 """Runs the schedules of a scenario, and shrinks and replays findings.
 
-A finding is a schedule that violates a contract. If several schedules violate one contract, and one known defect (or
-none) explains the violations, only the first schedule is a finding. A run *shows* a finding if the run violates the
-finding's contract, and the same defect (or none) explains this violation.
+A finding is a schedule that violates a contract. The explanation of a violation is a known defect, or that no known
+defect explains the violation. Of the schedules that violate one contract with one explanation, only the first is a
+finding. A run *shows* a finding if the run violates the finding's contract, with the same explanation.
 
 A finding is shrunk: steps are removed in chunks, then arguments and settings are simplified. A smaller schedule is kept
 if its run shows the finding. Two runs of a schedule on a real client can differ. So every finding is replayed, and has
@@ -237,7 +237,7 @@ def _shorter(_: Scenario, schedule: Schedule) -> Iterator[Schedule]:
 
 
 def _simpler(scenario: Scenario, schedule: Schedule) -> Iterator[Schedule]:
-    """Yields the schedule with one argument or setting closer to the front of its domain."""
+    """Yields schedules that have one setting or argument closer to the front of its domain, the settings first."""
     for name, values in scenario.settings.items():
         for value in values[: values.index(schedule.settings[name])]:
             yield schedule._replace(settings={**schedule.settings, name: value})

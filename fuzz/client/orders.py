@@ -1,4 +1,4 @@
-"""Orders, by which a schedule changes what the brokers do. Conditions and reports of the brokers for the harness.
+"""Orders, by which a schedule changes what the brokers do. Also the conditions that a run waits for, and the report.
 
 `Ordered.order` gives these orders. An order about answers is used once. Any other of these orders stays in force until
 another one replaces it, or `end_orders` ends it; `release` also ends orders about sends and receipts.
@@ -7,7 +7,7 @@ another one replaces it, or `end_orders` ends it; `release` also ends orders abo
                their session is fenced
     acks       store; ignore: as if acks were lost
     receipts   send; hold: receipts are held back until they are released
-    answers    to the next commands of a kind, one order for each command:
+    answers    to the next commands of a kind, one order for each command. SUCCESS also stands for PRODUCER_SUCCESS:
                  refuse                (PRODUCER, SUBSCRIBE, LOOKUP) ServiceNotReady
                  silent                (PRODUCER, SUBSCRIBE, LOOKUP, CONNECT) no answer
                  fail                  (PRODUCER, SUBSCRIBE) PersistenceError
@@ -19,16 +19,16 @@ another one replaces it, or `end_orders` ends it; `release` also ends orders abo
                  twice                 (PRODUCER) SUCCESS twice
                  queued                (PRODUCER) SUCCESS with producer_ready = false, then SUCCESS
                  rename                (PRODUCER) SUCCESS with another producer name
-                 eager                 (SUBSCRIBE) one message comes before SUCCESS
+                 eager                 (SUBSCRIBE) one entry, if the consumer is the next to get one, then SUCCESS
                  redirect              (LOOKUP) to the other broker
-                 error                 (CONNECT) ERROR
+                 error                 (CONNECT) ServiceNotReady
                  version               (CONNECT) CONNECTED with the protocol version `number`
                  success_first         (SEEK) SUCCESS, then CLOSE; the faithful answer is CLOSE, then SUCCESS
                  stay                  (SEEK) SUCCESS without CLOSE
                  never                 (SEEK) CLOSE without SUCCESS
                  before_subscribe      (SEEK) CLOSE; SUCCESS comes just before the SUCCESS of the next SUBSCRIBE
                  after_subscribe       (SEEK) CLOSE; SUCCESS comes just after the SUCCESS of the next SUBSCRIBE
-                 fail                  (SEEK) ERROR
+                 fail                  (SEEK) MetadataError
                  first, middle, last   (SEND_RECEIPT) with the sequence id of that message of the batch
 
 The other orders are methods: `broker.py` calls a method by the name in a request.
@@ -90,7 +90,11 @@ class Ordered(Consumers):
                 self._send_receipt(producer, receipt)
 
     def _send_receipt(self, producer: Producer, receipt: Any) -> None:
-        """Sends a receipt. A repeated one is out of order if a later send of the session has a smaller sequence id."""
+        """Sends a receipt. The client may end the connection if the receipt is repeated and out of order.
+
+        A repeated receipt is out of order if a send that came later in the session has a smaller sequence id: the
+        client waits for the receipt of that send.
+        """
         number = receipt.SEND_RECEIPT.sequence_id
         later = dropwhile(lambda each: each != number, producer.arrived)
         if receipt is producer.last_receipt and any(each < number for each in later):
@@ -288,12 +292,13 @@ class Ordered(Consumers):
         if what == "acknowledged":  # every subscription has acknowledged the whole log
             subscriptions = [(topic, each) for topic in self.topics.values() for each in topic.subscriptions.values()]
             return all(s.cursor.state.acks.first_unacked >= len(t.log) for t, s in subscriptions)
-        if what == "left":  # at most `value` messages are not acknowledged
+        if what == "left":  # at most `value` messages, of all subscriptions together, are not acknowledged
             cursors = [each.cursor for topic in self.topics.values() for each in topic.subscriptions.values()]
             return sum([int(str(each.observe()["not_acknowledged"])) for each in cursors]) <= int(value)
         if what == "permits":  # every consumer has at least `value` permits
             return all(consumer.permits >= int(value) for consumer in consumers)
-        if what == "delivered":  # the whole log was delivered to every subscription at least once
+        # the whole log was delivered to every subscription at least once, and no order about a wrong checksum is left
+        if what == "delivered":
             subscriptions = [(topic, each) for topic in self.topics.values() for each in topic.subscriptions.values()]
             return all(
                 s.cursor.state.read_position >= len(t.log) and not s.deliveries_to_corrupt for t, s in subscriptions
@@ -305,7 +310,7 @@ class Ordered(Consumers):
         return self.counts[str(kind)] >= int(count)
 
     def has_answers(self) -> bool:
-        """Returns whether there is an order about answers that no command has used."""
+        """Returns whether there is an order about answers that no command has used yet."""
         return any(self.answers.values())
 
     def attached(self) -> list[int]:

@@ -73,7 +73,7 @@ class Run:
         self.application: Any = None  # the state of the scenario's application, if it has one
 
     @property
-    def is_fenced(self) -> bool:
+    def is_in_transfer(self) -> bool:
         """Whether the topic is in transfer: new sessions are not answered yet."""
         return "fence" in self.withheld
 
@@ -142,17 +142,17 @@ class Run:
     def sync(self) -> None:
         """Waits until the producer has a session, every consumer has granted permits, and all callbacks have come.
 
-        If the brokers do not answer every send, the callbacks are not waited for. Instead, waits until the newest
-        message has arrived at the brokers.
+        If the brokers do not answer every send (`withheld`), waits until the newest message has arrived at the brokers,
+        and not for the callbacks. During a transfer, waits neither for consumers nor for a producer without session.
         """
-        if self.is_fenced and not self.broker("attached")[0]:
+        if self.is_in_transfer and not self.broker("attached")[0]:
             return  # the producer gets its next session when the transfer ends
         if self.producers and self.wait("producers", self.producers) and self.pending():
             if not self.withheld:
                 self.settle(self.patience)
             elif self.observed.begun:
                 self.wait("received", self.observed.begun - 1)
-        if self.consumers and not self.is_fenced:
+        if self.consumers and not self.is_in_transfer:
             self.wait("consumers", self.consumers)
 
     def settle(self, seconds: float) -> None:

@@ -113,7 +113,7 @@ class Subscription:
         self.forced_ack_set: list[int] = []  # the ack set that an order gives the next delivery; empty: the cursor's
         #: MESSAGE commands that an order holds back; None: MESSAGE commands are sent at once
         self.held: list[tuple[Connection, Any, bytes]] | None = None
-        self._turn = 0  # modulo the number of consumers: the index of the consumer whose turn it is
+        self._turn = 0  # the index of the consumer whose turn it is, to be taken modulo the number of consumers
 
     def _note(self, decision: str, *about: Any) -> None:
         """Adds a decision to the journal, or a command on which decisions depend."""
@@ -143,7 +143,7 @@ class Subscription:
             insort(self.replay, number)
 
     def move(self, *, crashed: bool) -> None:
-        """Opens the subscription at another broker, which reads from the mark-delete position.
+        """Opens the subscription at another broker, which reads from after the mark-delete position.
 
         Redelivery counts start again from 0. After a crash of the last owner, acks since the last write of the cursor
         are lost.
@@ -167,8 +167,8 @@ class Subscription:
     def redeliver(self, consumer: Consumer, ids: list[Id]) -> None:
         """Puts pending entries of a consumer into the replay queue, and increments their redelivery counts.
 
-        On a Shared subscription, puts the entries with the given ids into the queue. If there are no ids, and on any
-        other subscription, puts all pending entries of the consumer into the queue.
+        On a Shared subscription with ids, these are the pending entries with the given ids. On a Shared subscription
+        without ids, and on any other subscription with or without ids, these are all pending entries of the consumer.
         """
         self._note("redeliver", consumer.session, ids)
         wanted = list(consumer.pending)
@@ -195,7 +195,7 @@ class Subscription:
 
     def _has_unacked(self, number: int) -> bool:
         """Returns whether an entry has a message that is not acknowledged."""
-        return self.cursor.remaining(number) != ()
+        return self.cursor.remaining(number) != ()  # (): the entry is deleted; None: no message is acknowledged
 
     def _receiver(self) -> Consumer | None:
         """Returns the consumer that gets the next entry; None if no consumer that could get it has a permit."""
@@ -326,7 +326,7 @@ class Topic:
         )
 
     def remove(self, subscription: Subscription, consumer: Consumer) -> None:
-        """Removes a consumer from its subscription. The caller has already removed it from `consumers`.
+        """Removes a consumer from its subscription. The caller has already removed it from `Topic.consumers`.
 
         If this was the last consumer of a subscription that is not durable, removes the subscription, too.
         """

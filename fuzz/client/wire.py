@@ -1,10 +1,10 @@
 """Pulsar's binary protocol: frames, checksums, and protobuf messages built from a table of field numbers.
 
-A frame is a length, the length of a command, and the command. These lengths have four bytes, big-endian. Behind the
-command, SEND and MESSAGE have headers and payload (the parameter `message`): optionally the magic number 0x0e01 and the
-CRC32C of all bytes that follow, then the length of the metadata, the metadata, and the payload. The payload of a batch
-has for each of its messages the length of the `SingleMessageMetadata`, the `SingleMessageMetadata`, and the message's
-own payload.
+A frame is the length of all that follows, the length of a command, and the command. Lengths have four bytes,
+big-endian. Behind the command, SEND and MESSAGE have headers and payload: optionally the magic number 0x0e01 and the
+CRC32C of all bytes that follow, then the length of the metadata, the metadata, and the payload. Functions here take
+headers and payload as `message`; `topic.py` calls them `headers_and_payload`. The payload of a batch has for each of
+its messages the length of the `SingleMessageMetadata`, the `SingleMessageMetadata`, and the message's own payload.
 
 The names are those of `PulsarApi.proto`, some of them shortened: LOOKUP is `CommandLookupTopic`, REDELIVER is
 `CommandRedeliverUnacknowledgedMessages`, `ledger` is `ledgerId`, `ack_words` is the ack set. In `BaseCommand`, the
@@ -296,9 +296,9 @@ _SingleMetadata = CLASSES["SingleMetadata"]
 
 #: Length in bytes of the longest frame that is read.
 _LONGEST = 6 << 20
-_TWO = struct.Struct(">II")
-_ONE = struct.Struct(">I")
-_CHECKED = struct.Struct(">HI")
+_TWO = struct.Struct(">II")  # the two lengths of a frame
+_ONE = struct.Struct(">I")  # the length of metadata
+_CHECKED = struct.Struct(">HI")  # the magic number, and the checksum
 _CHECKSUM_MAGIC = 0x0E01
 
 
@@ -389,6 +389,7 @@ def payloads_of(parts: Parts) -> tuple[bytes, ...]:
 
 
 def _crc_table() -> tuple[int, ...]:
+    """Returns the CRC32C of each byte. 0x82F63B78 is the Castagnoli polynomial with its bits reversed."""
     table = []
     for byte in range(256):
         for _ in range(8):

@@ -12,13 +12,13 @@ from model.ack_set import mask_of, words_of
 
 
 def left_at_brokers(seen: Observed) -> set[Message]:
-    """Returns the messages that the brokers' cursors have not acknowledged."""
+    """Returns the messages that the brokers' cursors have not acknowledged. All entries are in one ledger."""
     found: set[Message] = set()
     for each in seen.report.get("cursors", {}).values():
         deleted = {entry for _, entry in each["individually_deleted"]} | set(range(each["mark_delete_position"][1] + 1))
         sets = {entry: mask_of(tuple(words)) for (_, entry), words in each["batch_sets"]}
         for *_, payloads, _, entry in seen.report["log"]:
-            mask = 0 if entry in deleted else sets.get(entry, -1)
+            mask = 0 if entry in deleted else sets.get(entry, -1)  # -1: no ack set, all bits are set
             found |= {(entry, index) for index in range(len(payloads)) if mask >> index & 1}
     return found
 
@@ -40,7 +40,7 @@ def unacknowledged_message_stays(seen: Observed) -> str:
 def acknowledgement_reaches_cursor(seen: Observed) -> str:
     """An acknowledged message of an entry without acks by deserialized ids leaves the backlog.
 
-    With index acks the message leaves alone, otherwise with its whole entry.
+    With index acks, the message leaves at once. Without them, it leaves when its whole entry is acknowledged.
     """
     return _still_in_backlog(seen, by_id=False)
 
@@ -79,10 +79,11 @@ def entries_acknowledged_by_id(seen: Observed) -> set[int]:
 
 @contract
 def ack_sets_are_exact(seen: Observed) -> str:
-    """An ack set has the words of its batch, no zero words at the end, and clears only acknowledged messages.
+    """An ack set has no bit beyond its batch, no zero words at the end, and clear bits only for acknowledged messages.
 
-    All ack sets of an entry in one command are equal: they are those at the time of sending.
+    All ack sets of an entry in one command are equal: each is the ack set of the entry at the time of sending.
     """
+    # `sizes`: entry -> number of messages
     start, sizes = seen.report.get("started", 0.0), {each[6]: len(each[4]) for each in seen.report.get("log", ())}
     for at, _, kind, about in seen.report.get("commands", ()):
         sets: dict[int, list[int]] = {}
@@ -100,7 +101,7 @@ def ack_sets_are_exact(seen: Observed) -> str:
 
 
 def _acked_by_calls(calls: list[list[Any]], entry: int, until: float) -> set[int]:
-    """Returns the batch indexes of an entry that calls up to the monotonic time `until` acknowledge."""
+    """Returns the batch indexes of an entry that calls before or at the monotonic time `until` acknowledge."""
     found: set[int] = set()
     for kind, before, _, _, called_for, index, _ in calls:
         if called_for == entry and before <= until:
@@ -110,6 +111,6 @@ def _acked_by_calls(calls: list[list[Any]], entry: int, until: float) -> set[int
 
 @contract
 def redelivery_has_what_is_left(seen: Observed) -> str:
-    """After a reconnection the application receives the messages that are not acknowledged, and no others."""
+    """After a reconnection, the application receives the unacknowledged messages, in order, and no others."""
     wrong = [(left, got) for left, got in seen.redelivered if left != got]
     return f"{len(wrong[0][0])} messages were left; received were {wrong[0][1]}" if wrong else ""

@@ -28,6 +28,7 @@ class Application(Batches):
     def take(self, run: Run, count: int, seconds: float = 0.5) -> list[Message]:
         """Receives up to `count` messages, each within `seconds`. Returns them."""
         indexes = run.take(count, seconds)
+        # the last messages received; none if `indexes` is empty. A message outside a batch has the batch index -1
         found = [(entry, max(index, 0)) for _, _, entry, index, _ in run.observed.received[-len(indexes) :] if indexes]
         self.indexes_of.update(zip(found, indexes, strict=True))
         self.deliver(found)
@@ -114,7 +115,7 @@ def receive_again(run: Run) -> None:
     application.indexes_of.clear()
     found = application.take(run, len(left))
     found += application.take(run, 1000, 0.02)  # messages that should not come
-    if run.is_patient:
+    if run.is_patient:  # otherwise acks may still have been in flight when the connections ended
         run.observed.redelivered.append([left, found])
 
 

@@ -70,13 +70,16 @@ def nack_each(run: Run, count: int) -> None:
 
 
 def cumulative(run: Run, count: int) -> None:
-    """Receives `count` messages, and acknowledges them cumulatively one after the other."""
+    """Receives `count` messages, and acknowledges each of them cumulatively, in the order in which they came."""
     run.call("acknowledge_cumulative", run.take(count))
     run.pause(GROUPED)
 
 
 def ack_both(run: Run) -> None:
-    """Right after a flush of acks, acknowledges the second and fourth of four messages, and the third cumulatively."""
+    """Acknowledges the first of four messages, and waits for the flush of this ack.
+
+    Right after it, acknowledges the second and the fourth message, and the third one cumulatively.
+    """
     indexes, before = run.take(4), run.broker("count", kind="ACK")
     run.call("acknowledge", indexes[:1])
     run.wait("commands", ["ACK", before + 1])
@@ -121,6 +124,7 @@ STEPS = {
     "ack_and_cut": StepKind(ack_and_cut),
     "ack_index": StepKind(ack_index),
     "hold_messages": StepKind(lambda run: run.broker("hold_messages")),
+    # without an argument, the count is None
     "release_messages": StepKind(lambda run, *count: run.broker("release_messages", count=[*count, None][0])),
     "force_ack_set": StepKind(lambda run, *words: run.broker("force_ack_set", words=words)),
 }
@@ -143,7 +147,7 @@ def measured(scenario: Scenario, observed: Observed, key: str) -> Any:
     about = [(kind, about) for _, _, kind, about in observed.report["commands"]]
     if key == "redelivered":  # the number of ids in each redelivery command
         return [len(each["ids"]) for kind, each in about if kind == "REDELIVER"]
-    if key == "acks":
+    if key == "acks":  # of each id in ACK commands: whether it is cumulative, entry (-1 before the first), ack set
         ids = [
             (each["cumulative"], entry, words)
             for kind, each in about

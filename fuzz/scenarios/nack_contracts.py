@@ -17,6 +17,7 @@ from fuzz.client.contracts import contract
 from fuzz.client.run import Observed
 from model.positions import Position
 
+#: Milliseconds that a command may be late even if no lateness was measured.
 _LATE_MS = 25
 #: The tracker rounds due times down to a multiple of this number of nanoseconds.
 _CUT_NS = 256
@@ -55,7 +56,7 @@ def _bound(seen: Observed) -> int | None:
 def redelivery_command_has_due_entries(seen: Observed) -> str:
     """A redelivery command has entries whose delay is over, in order, each once.
 
-    A nack leads to at most one request, and there are never more commands than due nacks.
+    A nack leads to at most one request. There are never more commands than nacks whose delay is over.
     """
     delay, calls = nacks.delay(seen.settings.get("delay", 0)), _calls(seen)
     dues = [(call.at + delay, call.entry) for call in calls if call.entry is not None]
@@ -73,7 +74,7 @@ def redelivery_command_has_due_entries(seen: Observed) -> str:
 
 @contract
 def redelivery_follows_timing_law(seen: Observed) -> str:
-    """Until close, commands come at the times of the tracker's model under profile `cpp`, with all due entries."""
+    """Until close, commands come when the model `negative_acks` makes them (profile `cpp`), with all due entries."""
     bound, calls = _bound(seen), _calls(seen)
     closed = next((call.at for call in calls if call.entry is None), None)
     commands = [each for each in _commands(seen) if closed is None or each.at <= closed + _lateness(seen)]
@@ -101,18 +102,20 @@ def _late(seen: Observed, *, is_undisturbed: bool) -> str:
     """Returns a text about an entry that is not requested, or a request that exceeds the bound; otherwise "".
 
     With `is_undisturbed`, judges only nacks that are due before the next call, and the last nack; otherwise, only the
-    other nacks.
+    other nacks. Nacks of a consumer that was closed before the due time plus the bound are not judged.
     """
     bound, calls, commands = _bound(seen), _calls(seen), _commands(seen)
     delay = nacks.delay(seen.settings.get("delay", 0))
     closed = next((call.at for call in calls if call.entry is None), None)
     late = 0
+    # the added call stands for no further call: it comes after the last nack is due
     for call, following in pairwise([*calls, Call(calls[-1].at + 2 * delay, None)] if calls else []):
         due = call.at + delay
         if bound is None or call.entry is None or (closed is not None and closed < due + bound):
             continue
         if is_undisturbed != (following.at > due):
             continue
+        # a command without entries requests all unacknowledged messages
         found = [c.at for c in commands if c.at + _CUT_NS >= due and (not c.entries or call.entry in c.entries)]
         if not found:
             return f"{call.entry} is not requested"

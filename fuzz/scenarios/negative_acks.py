@@ -49,7 +49,7 @@ def acknowledge(run: Run) -> None:
 
 
 def close(run: Run) -> None:
-    """Closes the consumer, and then nacks the newest received message."""
+    """Closes the consumer, and then nacks the newest received message, if there is one."""
     if run.consumers:
         run.observed.calls.append(run.client("close_consumer"))
         run.consumers = run.observed.consumers = 0
@@ -60,6 +60,7 @@ def close(run: Run) -> None:
 def end(run: Run) -> None:
     """Waits until the delay and two intervals of the timer have passed since the last call. Then receives the rest."""
     if run.observed.calls:
+        # an interval is a third of the delay: 5/3 of the delay (in ms), and 20 ms more
         run.pause(run.observed.calls[-1][2] + run.settings["delay"] * 5 / 3000 + 0.02 - time.monotonic())
     received = {int(message[0]) for message in run.observed.received}
     run.observed.queued = [number for number in range(run.observed.begun) if number not in received]

@@ -74,7 +74,7 @@ def close_first(run: Run) -> None:
 
 
 def checksum(run: Run, index: int) -> None:
-    """Answers the deferred send at `index`, or the newest if there is none, with ChecksumError."""
+    """Answers the deferred send at `index` with ChecksumError; the newest one if there are not so many."""
     run.broker("refuse_deferred", index=index)
 
 

@@ -10,7 +10,7 @@ from fuzz.scenarios.producer import defer, hold, release
 
 #: Seconds after which an operation of the client fails.
 _OPERATION_TIMEOUT = 2
-#: Addresses in CLOSE at which there is no broker, or which are invalid: a client then looks the topic up.
+#: Addresses in CLOSE at which there is no broker, no address (""), and invalid ones: a client then looks the topic up.
 _BAD_URLS = ("pulsar://127.0.0.1:1", "", "127.0.0.1:1", "pulsar://")
 
 #: CLOSE before the SUCCESS of a request, without and with an address. SUCCESS follows at once; with `is_late`, at the
@@ -32,7 +32,7 @@ def begin(run: Run) -> None:
 
 def subscribe(run: Run) -> None:
     """Subscribes the first consumer, or the second one of a Shared subscription; nothing during a transfer."""
-    if not run.is_fenced and run.consumers < (2 if run.settings["kind"] == 1 else 1):
+    if not run.is_in_transfer and run.consumers < (2 if run.settings["kind"] == 1 else 1):
         run.subscribe(kind=run.settings["kind"], receiver_queue_size=run.settings["receiver_queue"])
 
 
@@ -51,10 +51,11 @@ def fence(run: Run) -> None:
 def finish(run: Run) -> None:
     """Ends a transfer: sends CLOSE with the address of the new owner.
 
-    Counts the lookups that follow, if all clients were attached and no answer was ordered.
+    Counts the lookups that follow, if a transfer was in progress, all clients were attached, and no order about answers
+    was left. Without a transfer, only waits as `Run.sync`.
     """
     is_attached = run.broker("attached") == [run.producers, run.consumers] and not run.broker("has_answers")
-    is_plain, before = is_attached and run.is_fenced, run.broker("count", kind="LOOKUP")
+    is_plain, before = is_attached and run.is_in_transfer, run.broker("count", kind="LOOKUP")
     run.broker("finish_transfer")
     run.withheld.discard("fence")
     run.sync()
@@ -71,7 +72,7 @@ def unload(run: Run) -> None:
 
 
 def mislead(run: Run, url: str) -> None:
-    """Sends CLOSE with an address of `_BAD_URLS`. The owner keeps the topic."""
+    """Sends CLOSE with an address of `_BAD_URLS` to all clients at the owner. The owner keeps the topic."""
     run.broker("close_owner_sessions", url=url)
     run.sync()
 
