@@ -102,7 +102,7 @@ POLICIES: dict[str, Policy] = {
         Settings(queue=Known, spent="first"),
     ),
     "next-reader": _central(
-        "known without a maximum; a size pass first removes entries that no cursor will read, then those read last",
+        "known without a maximum; a size pass removes entries that no cursor will read, then those to be read last",
         Settings(queue=NextReader, max_requeue_times=1 << 30),
     ),
     "lru": Policy("evicts the least recently used entry; no TTL, no cursors", LRU),
