@@ -1,8 +1,8 @@
 """Traces on model and program: the model runs a seed, then the program gets the whole trace in one request.
 
-While the program executes a trace, the model runs the next ones. The reply to a trace is compared as a whole. If the
-reply is not as expected, the trace runs again in single steps with everything checked, on the same `Pair` as in every
-other engine. The finding of this replay is confirmed and shrunk in a new process.
+While the program executes a trace, the model runs the next traces. The reply to a trace is compared as a whole. If the
+reply is not as expected, the trace is replayed in single steps (each request has one call) with everything checked, on
+a `Pair` as in every other engine. The finding of this replay is confirmed and shrunk in a new process.
 """
 
 from __future__ import annotations
@@ -81,12 +81,13 @@ class Hunter:
         until: float | None,
         progress: Callable[[int, int, int], None] = lambda traces, steps, findings: None,
     ) -> Hunted:
-        """Runs seeds from `seed` on.
+        """Runs seeds from `seed` on, at least one.
 
-        Ends after `traces` seeds, at the time `until` (of `time.monotonic()`), or after ENOUGH findings. A hang, a
-        violation of the protocol, a finding that single steps do not show, and a failing start end the run at once.
-        `progress` is called after each trace, with the numbers of traces, steps and causes so far. Raises BadValue if
-        the program cannot be started, or if none of its actions can be taken. Raises RuntimeError if the model fails.
+        Ends after `traces` seeds, at the time `until` (of `time.monotonic()`), or after ENOUGH traces with a finding. A
+        hang, a violation of the protocol, a finding that single steps do not show, and a failing start end the run at
+        once. `progress` is called after each trace, with the numbers of traces, steps and causes so far. Raises
+        BadValue if the program cannot be started, or if none of its actions can be taken. Raises RuntimeError if the
+        model fails.
         """
         started, done, steps, found = time.monotonic(), 0, 0, dict[Cause, Finding]()
         findings, end, finding = 0, None if traces is None else seed + traces, None
@@ -98,7 +99,7 @@ class Hunter:
                 break
             if finding is not None:
                 for each in self._sent:
-                    self._request(each)  # again, because the replay of the finding has dropped the reply
+                    self._request(each)  # again, because the replay of the finding has dropped the replies
             while len(self._sent) <= _AHEAD and (end is None or seed < end):
                 self._sent.append(self._send_next(seed))
                 seed += 1
@@ -110,7 +111,7 @@ class Hunter:
             steps += len(trace.taken)
             if finding is not None:
                 found.setdefault(finding.cause, finding)
-                findings += ENOUGH if _is_hopeless(finding.cause) else 1
+                findings += ENOUGH if _is_hopeless(finding.cause) else 1  # ENOUGH ends the run
             progress(done, steps, len(found))
         if done and not steps and not found:
             names = ", ".join(self.subject.machine.actions)
@@ -160,7 +161,10 @@ class Hunter:
         return self._explain(trace, difference)
 
     def _walk(self, trace: SentTrace, reply: Reply) -> Difference:
-        """Compares an unexpected reply with a second run of the model, step by step. Returns the first difference."""
+        """Compares an unexpected reply with a second run of the model, step by step. Returns the first difference.
+
+        If the second run has no difference, the difference is UNSTABLE.
+        """
         pair = Pair(replace(self.target, config=trace.config, program=None, model_only=True), self.skipped)
         side = ReplySide(self.program, self.subject, trace.config, reply)
         pair.side = side
@@ -181,6 +185,7 @@ class Hunter:
         target = self.target.with_config(trace.config)
         with shorter_limit(self.program, seen.cause):
             finding = replay(target, trace.calls, seed=trace.seed, skipped=self.skipped)
+        # in single steps, UNSTABLE means that the time of the trace was over (`ProgramSide.act`)
         is_slow = finding is not None and finding.cause.kind is Kind.UNSTABLE
         if finding is not None and not is_slow:
             return finding
@@ -199,15 +204,16 @@ def shrunk(target: Target, spec: Spec, finding: Finding, seconds: float) -> Find
         with suppress(Misbehaved):
             program.start()
         if isinstance(finding.cause, HelloCause):
-            seconds = 0.0
+            seconds = 0.0  # the program fails before any call, so no trace is shorter
         return finding_row(target, spec, finding, time.monotonic() + seconds)
 
 
 @contextmanager
 def shorter_limit(program: Program, cause: Cause) -> Iterator[None]:
-    """If the cause is a hang, the time limit of a reply is shorter in the `with` body: each candidate may hang again.
+    """If the cause is a hang, the time limit of a reply is shorter in the `with` body.
 
-    The time limit of the hello is shorter only if the program hangs at the hello.
+    A replay or a candidate of shrinking may hang again, and then takes the time limit. The time limit of the hello is
+    shorter only if the program hangs at the hello.
     """
     limits = program.limits
     if cause.kind is Kind.HANG:

@@ -24,9 +24,10 @@ _CHUNK = 1 << 18
 _PIPE_BYTES = 1 << 20
 #: Number of bytes that are kept of the end of standard error.
 _KEPT_OF_STDERR = 8192
-#: How often the processes of the session are listed and killed, because one may start another meanwhile.
+#: How often the processes of the session are killed at most. One may start another while the others are killed.
 _ROUNDS = 5
-#: Seconds that a process may take to end after it has closed its output, and between two checks whether it has ended.
+#: Seconds that a process may take to end after it has closed its output. Also the maximum time between two checks
+#: whether the process has ended.
 _END_SECONDS = 0.5
 
 
@@ -97,6 +98,7 @@ class Link:
                 raise misbehaved(Kind.HANG, "no reply", f"no reply within {limit}{self._last_words()}")
             if self._exchange(min(left, _END_SECONDS)):
                 continue
+            # nothing was moved: has the process ended, or closed its output?
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_END_SECONDS if self._is_stdout_closed else 0)
             if process.returncode is not None:
@@ -126,7 +128,7 @@ class Link:
             self._process.wait(1.0)
 
     def _exchange(self, seconds: float) -> bool:
-        """Waits at most `seconds` for the process to read or write, and moves bytes. Returns whether any moved."""
+        """Waits at most `seconds` for the process to read or write, and moves bytes. Returns whether it moved any."""
         if self._unsent:
             self._poll.register(self._input, select.POLLOUT)
         moved = False
@@ -146,7 +148,7 @@ class Link:
         return moved
 
     def _write(self) -> bool:
-        """Writes as many unsent bytes as fit into the pipe. Returns whether any did."""
+        """Writes as many unsent bytes as fit into the pipe. Returns whether any were written."""
         written = 0
         try:
             written = os.write(self._input, self._unsent) if self._unsent else 0
@@ -156,7 +158,7 @@ class Link:
             self._unsent.clear()  # the process has closed its input; `receive` reports the reason
         del self._unsent[:written]
         if not self._unsent:
-            with contextlib.suppress(KeyError):
+            with contextlib.suppress(KeyError):  # it is registered only if `_exchange` had unsent bytes
                 self._poll.unregister(self._input)
         return written > 0
 
@@ -171,17 +173,17 @@ class Link:
 
 
 def printable(text: bytes, size: int) -> str:
-    """Returns the first `size` characters of a text, without characters that control a terminal."""
+    """Returns the first `size` characters of a text. Characters that cannot be printed are replaced."""
     short = text[: 4 * size].decode(errors="replace")
     cut = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in short[:size])
     return cut + "…" if len(short) > size else cut
 
 
 def _kill_session(session: int) -> bool:
-    """Kills the processes of a session. Returns whether one of them was outside the first process's group.
+    """Kills the processes of a session. Returns whether a process outside the first process's group was killed.
 
-    Job control of a shell, or `timeout`, puts processes into other groups. Such processes are found in /proc, if the
-    system has it.
+    `session` is the id of the first process, of its group and of the session. Job control of a shell, or `timeout`,
+    puts processes into other groups. Such processes are found in /proc, if the system has /proc.
     """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(session, signal.SIGKILL)
@@ -189,7 +191,7 @@ def _kill_session(session: int) -> bool:
     with contextlib.suppress(FileNotFoundError):
         for each in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                if os.getsid(int(each)) == session != os.getpgid(int(each)):
+                if os.getsid(int(each)) == session != os.getpgid(int(each)):  # in the session, and in another group
                     os.kill(int(each), signal.SIGKILL)
                     has_other_groups = True
     return has_other_groups

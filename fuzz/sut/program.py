@@ -6,7 +6,7 @@ introduction   {"brokerproof": 1, "component": ..., "settings": ..., "actions": 
 hello          {"brokerproof": 1, "name": ..., "actions": [...], "settings": [...], "observes": [...]}; the answer to
                the introduction. The lists name what the program supports. A list that is left out means all
 request        {"id": n, "config": {...}, "calls": [[action, argument, ...], ...]}. With a config, the program is reset
-               to its initial state before the calls. The calls are executed in order
+               to its initial state under the config before the calls. The calls are executed in order
 reply          {"id": n, "outcomes": [...], "observed": ...}: the outcome of each call, and the program's observation
                after the last call; or {"id": n, "error": ...}
 """
@@ -31,7 +31,7 @@ from model.values import describe
 
 #: The version of the protocol.
 VERSION = 1
-#: The largest number of encoded calls that are kept. Most arguments come from fixed domains, so calls repeat.
+#: The largest number of encoded calls that are cached. Most arguments come from fixed domains, so calls repeat.
 _MOST_KEPT = 100_000
 #: The largest depth of nested lists and objects in a reply. It is limited because functions that compare and print
 #: replies are recursive.
@@ -41,7 +41,7 @@ _TRACE_FACTOR = 3
 
 
 class HelloCause(Cause):
-    """The cause of a failure of `Program.start`."""
+    """The cause of a finding of `Program.start`: the hello is missing or wrong."""
 
 
 class Hello(NamedTuple):
@@ -55,8 +55,9 @@ class Hello(NamedTuple):
     def restricted(self, subject: Subject) -> Subject:
         """Returns the subject, restricted to the program's actions. Only the program's settings get drawn values.
 
-        Weights are left out if every action that is left would have the weight 0. Raises BadValue for an action,
-        setting or field that the subject does not have, or if no action is left.
+        Weights, swarms and weights of a situation are left out if with them every remaining action could have the
+        weight 0. Raises BadValue for an action, setting or field that the subject does not have, or if no action is
+        left.
         """
         machine: Machine[Any, Any] = copy.copy(subject.machine)
         cfg = machine.configure({})
@@ -77,7 +78,7 @@ class Hello(NamedTuple):
             raise BadValue(f"the program has no action; {subject.name} has {', '.join(subject.machine.actions)}")
 
         def leaves_an_action(*factors: Mapping[str, float]) -> bool:
-            """Returns whether an action that is left has a weight above 0; its weight is the product of the factors."""
+            """Returns whether a remaining action has a weight above 0. A weight is the product of the factors."""
             return any(all(factor.get(name, 1.0) for factor in factors) for name in names)
 
         usual = subject.weights if leaves_an_action(subject.weights) else {}
@@ -134,7 +135,7 @@ def agrees(expected: Any, theirs: Any) -> bool:
 
 
 class Program:
-    """A foreign program. If it does not run, a request with a config starts it, also after a failure."""
+    """A foreign program. A request with a config starts the program if it does not run, also after a failure."""
 
     def __init__(self, command: Sequence[str], subject: Subject, limits: Limits | None = None) -> None:
         """Does not start the program yet. Raises BadValue if the command is empty."""
@@ -214,6 +215,7 @@ class Program:
 
         If `expected` is empty, never returns None.
         """
+        # `number` is the id of the oldest request without a reply: ids are consecutive
         number, line = self._last - self._awaited + 1, self._receive()
         if expected and line == b'{"id":%d,%b' % (number, expected):
             return None
@@ -375,7 +377,7 @@ class ReplySide(ProgramSide):
 
 
 def introduction(subject: Subject) -> dict[str, Any]:
-    """Returns the introduction as an object: the protocol's version, and the component's settings and actions."""
+    """Returns the introduction as an object: the protocol's version, the component, and its settings and actions."""
     machine = subject.machine
     return {
         "brokerproof": VERSION,

@@ -16,7 +16,8 @@ fields of `Run`, such as:
     checks     names of properties, `always` for all safety properties that the twin states, `eventually` for all
                liveness properties. Default: `always`, if `profile` is `reference` and `settings` has no rule; else none
     violates   instead of `checks`: the property that TLC must find violated
-    fair       the fair actions, instead of those that the liveness properties name
+    fair       the fair actions, instead of those that the liveness properties name. With an empty list, the actions
+               that the properties name are not assumed to be fair
     profile    default: `reference`
     nightly    if true, `brokerproof tla` makes the run only if `--scope` names its scope. The nightly tests and
                `brokerproof check --tier nightly` make it
@@ -154,7 +155,7 @@ def _of_defects(name: str, module: Module, defaults: Mapping[str, Any]) -> Itera
 
 
 def _read(path: Path, component: str) -> tuple[Mapping[str, Any], list[Run]]:
-    """Returns the defaults and the written runs of a file. Raises BadValue."""
+    """Returns the defaults and the written runs of a file. Raises BadValue if the file is invalid."""
     try:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
         defaults = tables.pop("defaults", {})
@@ -166,7 +167,7 @@ def _read(path: Path, component: str) -> tuple[Mapping[str, Any], list[Run]]:
 def _run_of(
     component: str, name: str, table: Mapping[str, Any], defaults: Mapping[str, Any], counts: Counts | None = None
 ) -> Run:
-    """Returns the run that a table describes. Raises BadValue.
+    """Returns the run that a table describes. Raises BadValue for a wrong name or key, and for a value of a wrong type.
 
     A key of `defaults` applies if the table does not have this key. The settings of both are merged.
     """
@@ -181,7 +182,7 @@ def _run_of(
 
 
 def _changed_scope(run: Run, scope: Scope) -> Scope:
-    """Returns the scope with the run's changes. Raises BadValue."""
+    """Returns the scope with the run's changes. Raises BadValue for a change that does not fit the subject or scope."""
     subject = run.subject
     for action in (*run.actions, *run.without, *(run.fair or ())):
         if action not in subject.machine.actions:

@@ -20,7 +20,7 @@ from model.machine import BadValue, plain
 
 #: Kinds of properties. As the name of a check, a kind stands for all properties of this kind.
 ALWAYS, EVENTUALLY = "always", "eventually"
-#: Suffix of a module with the properties of another module.
+#: Suffix of the module that has the properties of a twin.
 _PROPERTIES = "Properties"
 #: Suffix of the operator that compares a measure with its bound.
 _BOUND = "AtMost"
@@ -49,7 +49,7 @@ class Module(NamedTuple):
     name: str  # of the top module, which a generated module extends
     constants: tuple[str, ...]
     operators: frozenset[str]
-    of_steps: frozenset[str]  # operators that are action properties
+    of_steps: frozenset[str]  # operators that are action properties: the definition begins with `[][`
 
 
 _COMMENT = re.compile(r"\(\*.*?\*\)|\\\*[^\n]*", re.DOTALL)
@@ -114,7 +114,7 @@ class Twin:
             self._must_have(name, "which the run checks")
 
     def text(self, name: str, checks: tuple[str, ...]) -> tuple[str, str]:
-        """Returns the text of a module of that name, and its configuration, in which TLC checks these operators."""
+        """Returns the text of a generated module, and its configuration, in which TLC checks the operators `checks`."""
         constants = {each: self._constant(each) for each in self.module.constants if each != _NONE}
         lines = [f"---- MODULE {name} ----", f"EXTENDS {self.module.name}, TLC"]
         lines += [f"{_PREFIX}{key} == {value}" for key, value in constants.items()]
@@ -140,7 +140,7 @@ class Twin:
         return (p for p in self.space.subject.properties if p.kind == kind)
 
     def _named(self, wanted: str) -> list[str]:
-        """Returns the operators for a wanted check: a name, or a kind of properties."""
+        """Returns the operators for an element of `wanted`: the named operator, or those of the named kind."""
         if wanted not in (ALWAYS, EVENTUALLY):
             return [wanted]
         driven = set(self.space.scope.actions)
@@ -205,6 +205,7 @@ class Twin:
             lines.append(f"{_PREFIX}Fair{camel(action)} == {switched} /\\ {camel(action)} /\\ {_PREFIX}WithinMargin'")
         fair_steps = [f"Fair{camel(action)}" for action in self.fair_actions]
         lines.append(f"{_PREFIX}LivenessNext == {_any(['AnyAction', 'StartFairOnly', *fair_steps])}")
+        # an empty `fair` means that no action is assumed to be fair
         weakly_fair = fair_steps if self.fair is None or self.fair else []
         weak = "".join(f" /\\ WF_{every}({_PREFIX}{each})" for each in weakly_fair)
         return [
@@ -242,14 +243,17 @@ class Twin:
         found: dict[str, str] = {}
         for action, param in parameters:
             if f"{action}_{param}" != name and f"{action}_{param}" in self.module.constants:
-                continue
+                continue  # this action's argument has a constant of its own
             found[f"{action}.{param}"] = self._values(action, param)
         if len(set(found.values())) > 1:
             raise BadValue(f"{' and '.join(found)} have different domains, and {self.module.name} one constant, {name}")
         return next(iter(found.values()), "{}")
 
     def _values(self, action: str, param: str) -> str:
-        """Returns the domain of one argument as a set. Raises BadValue if the domain depends on the state."""
+        """Returns the domain of one argument as a set; of an Offset, the offsets.
+
+        Raises BadValue if the domain depends on the state in another way.
+        """
         space = self.space
         given = [space.scope.domains[key] for key in (f"{action}.{param}", param) if key in space.scope.domains]
         domain: Domain = given[0] if given else space.subject.domain(action, param)

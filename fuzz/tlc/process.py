@@ -29,7 +29,7 @@ _WORKERS = 2
 #: Java options for a long run, and for a run that is too short for optimising compilation.
 _LONG_RUN = ("-XX:+UseParallelGC",)
 _SHORT_RUN = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-#: Called with the seconds since the start, and the number of states that TLC has printed last, as text.
+#: Called with the seconds since the start, and the newest number of states in TLC's output as text, such as `9 states`.
 Progress = Callable[[float, str], None]
 
 
@@ -125,6 +125,7 @@ def run_tlc(job: Job, progress: Progress | None = None) -> Finished:
 
 
 def _command(job: Job) -> list[str]:
+    # -deadlock turns the check for deadlocks off; -fp 0 chooses the hash function of states, which is random otherwise
     options = ["-tool", "-deadlock", "-fp", "0", "-metadir", "states", "-workers", str(_WORKERS if job.is_long else 1)]
     options += ["-lncheck", "final"]  # liveness is checked once at the end, so that counts are exact
     options += ["-dump", "dot,actionlabels", job.name] if job.dump else []
@@ -190,7 +191,7 @@ def distinct_states_of(output: str) -> int:
 
 
 def _latest_count(log: Path) -> str:
-    """Returns the number of distinct states in TLC's last progress message, as text; empty if there is none."""
+    """Returns the newest number of states for `Progress`; an empty text if TLC has printed none."""
     with log.open("rb") as file:
         file.seek(max(0, log.stat().st_size - 2000))
         counts = _COUNTS.findall(file.read().decode("utf-8", errors="replace"))

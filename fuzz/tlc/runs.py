@@ -145,15 +145,19 @@ def make_run(
 
 
 def _is_long(run: Run) -> bool:
-    """Returns whether a run visits all states of a large scope. Several workers and optimisation make it faster."""
+    """Returns whether a run visits all states of a scope that is large, or whose number of states is not stored.
+
+    Several workers and optimising compilation make such a run faster.
+    """
     counts = counts_of(run.component, run.scope)
     return not run.violates and (counts is None or counts.distinct_states > _MAX_STATES_OF_SHORT_RUN)
 
 
 def _model_states(run: Run, space: Space, twin: Twin, progress: Progress) -> tuple[int, Graph | None]:
-    """Returns the number of the model's states, and the model's graph if the steps are compared.
+    """Returns the number of states that TLC must find, and the model's graph if the steps are compared.
 
-    If only counts are compared and the run has stored counts, the model is not explored.
+    The number includes the states after the switch to fair actions. If only counts are compared and the run has stored
+    counts, the model is not explored.
     """
     if run.counts is not None and not run.compares_edges:
         return run.counts.distinct_states, None
@@ -165,7 +169,7 @@ def _model_states(run: Run, space: Space, twin: Twin, progress: Progress) -> tup
 def _with_violated_name(launch: Callable[[tuple[str, ...]], Finished], checks: tuple[str, ...]) -> Finished:
     """Runs TLC with these checks. The result names a violated liveness property, whose name TLC does not print.
 
-    If there are several properties, TLC then checks them one by one to find the name.
+    If a liveness property is violated and there are several checks, TLC runs again with one check at a time.
     """
     together = launch(checks)
     unnamed = TlcResult(Verdict.VIOLATED)
@@ -229,10 +233,11 @@ def _states_after_switch(space: Space, graph: Graph, actions: tuple[str, ...]) -
 
 
 def compare_graphs(space: Space, graph: Graph, dump: Path) -> tuple[int, list[str]]:
-    """Returns the number of equal steps, and a line for each kind of difference: initial state, states, steps.
+    """Returns the number of equal steps, and a line for each kind of difference.
 
-    A step is two different states and the name of an action. Raises BadValue if the subject has no `from_tla`. Cost:
-    some tens of microseconds for each of TLC's states, and one or two for each step.
+    The kinds are: other initial states, states that only TLC reaches, steps that only TLC takes, and steps that only
+    the model takes. A step is two different states and the name of an action. Raises BadValue if the subject has no
+    `from_tla`. Cost: some tens of microseconds for each of TLC's states, and one or two for each step.
     """
     reads = space.subject.from_tla
     if reads is None:
@@ -250,7 +255,7 @@ def compare_graphs(space: Space, graph: Graph, dump: Path) -> tuple[int, list[st
     numbers |= {state: len(graph.states) + i for i, state in enumerate(only_tlc)}
     number_of = {fingerprint: numbers[state] for fingerprint, state in read.items()}
     found = []
-    if [number_of[each] for each in dumped.initial] != [0]:
+    if [number_of[each] for each in dumped.initial] != [0]:  # the initial state is state 0 of the explorer's graph
         found.append("TLC and the model have different initial states")
     if only_tlc:
         found.append(f"TLC reaches {len(only_tlc):,} states that the model does not, such as {only_tlc[0]}")

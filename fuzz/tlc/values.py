@@ -259,25 +259,25 @@ def as_model(kind: Any, value: Any, **given: Any) -> Any:
     differently. A field of a nested record that the twin lacks has its default.
     """
     if not given:
-        return _reader_of(kind)(value)
-    return kind(**{n: given[n] if n in given else _reader_of(part)(value[n]) for n, part in fields_of(kind).items()})
+        return _converter_to(kind)(value)
+    return kind(**{n: given[n] if n in given else _converter_to(part)(value[n]) for n, part in fields_of(kind).items()})
 
 
 def _in_order(value: Any) -> Any:
-    """Returns the items of a tuple or a set, or the values of a function of numbers in the order of the numbers."""
+    """Returns the values of a function of numbers in the order of the numbers; a tuple or a set unchanged."""
     return [value[n] for n in sorted(value)] if isinstance(value, Function) else value
 
 
 @functools.cache
-def _reader_of(kind: Any) -> Callable[[Any], Any]:
+def _converter_to(kind: Any) -> Callable[[Any], Any]:
     """Returns the function that converts a twin's values to a type."""
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Annotated:
-        return _reader_of(parts[0])
+        return _converter_to(parts[0])
     if kind is int:
         return lambda value: sum(1 << n for n in value) if isinstance(value, frozenset) else value
     if hasattr(kind, "_fields"):
-        fields = {name: _reader_of(part) for name, part in fields_of(kind).items()}
+        fields = {name: _converter_to(part) for name, part in fields_of(kind).items()}
 
         def read(value: Any) -> Any:
             if isinstance(value, Function | dict):
@@ -286,7 +286,7 @@ def _reader_of(kind: Any) -> Callable[[Any], Any]:
 
         return read
     if origin is tuple and parts[1:] == (Ellipsis,):
-        item = _reader_of(parts[0])
+        item = _converter_to(parts[0])
 
         def read_all(value: Any) -> Any:
             found = [item(each) for each in _in_order(value)]
@@ -295,6 +295,6 @@ def _reader_of(kind: Any) -> Callable[[Any], Any]:
         return read_all
     others = [part for part in parts if part is not NoneType]
     if origin in (Union, UnionType) and len(others) == 1:
-        other = _reader_of(others[0])
+        other = _converter_to(others[0])
         return lambda value: None if value is None else other(value)
     return lambda value: value
