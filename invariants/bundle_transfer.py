@@ -410,7 +410,7 @@ def registrations(cfg: Config, value: Registrations, before: State, event: Event
 
 
 @always(bundle_transfer, history=(registrations,))
-def registered_broker_has_read_its_channel(cfg: Config, s: State, value: Registrations) -> bool:
+def broker_reads_channel_before_it_opens_topic(cfg: Config, s: State, value: Registrations) -> bool:
     """A broker opens a topic only after it has read every record that existed when it last registered."""
     _, opened_with_older_view = value
     return not opened_with_older_view

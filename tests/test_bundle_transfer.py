@@ -284,7 +284,7 @@ def broken(cfg: Config, *steps: Any) -> set[str]:
 
 @pytest.mark.parametrize(
     ("rule", "outcome"),
-    [("refresh", set()), ("shutdown", set()), ("stale", {"registered_broker_has_read_its_channel"})],
+    [("refresh", set()), ("shutdown", set()), ("stale", {"broker_reads_channel_before_it_opens_topic"})],
 )
 def test_stale_owner_after_session_loss(rule: Any, outcome: set[str]) -> None:
     """apache/pulsar#24478, and the session-expired policy `shutdown`: a broker that loses its session shuts down."""

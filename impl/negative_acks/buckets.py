@@ -108,9 +108,9 @@ def signed(number: int) -> int:
 def put_entries(blob: bytearray, ids: Ids) -> None:
     """Appends the entries of a ledger in the shortest form. O(entries).
 
-    A progression is the first entry, a header and the step. Any other form is the first entry, a header, the length of
-    the packed gaps or bitmap in bytes, and these bytes. The header is the number of gaps and, in its lowest 2 bits, the
-    form.
+    A progression is the first entry, a header, and the step if there are more entries. Any other form is the first
+    entry, a header, the length of the packed gaps or bitmap in bytes, and these bytes. The header is the number of gaps
+    and, in its lowest 2 bits, the form.
     """
     if type(ids) is list:
         first, step, last = ids

@@ -49,8 +49,8 @@ class CleanUp(NamedTuple):
 
     target: int
     is_running: bool  # false: scheduled; the clean-up runs once the target has failed the health check
-    #: the orphans that the clean-up still has to override, without those that are retried (`is_retried`). They are the
-    #: records that were in the view when the clean-up began
+    #: the orphans that the clean-up still has to override, except those that are retried (`is_retried`). Each orphan is
+    #: the record that was in the view when the clean-up began
     snapshot: tuple[BundleRecord, ...]
 
 
