@@ -63,8 +63,8 @@ Objects(seq) == {each.object : each \in InSet(seq)}
 \* The number of a new cursor object.
 NextObject(c) == Cardinality(Objects(c.cursors) \cup Objects(NodesOf(c)) \cup Objects(c.items)) + 1
 
-\* The nodes or items whose objects no active cursor has, in the order of the data structure.  In the sorted set, items
-\* at one position are ordered by name: the answers of the set do not depend on their order.
+\* The nodes or items whose objects no active cursor has, in the order of the data structure.  Here, the items of the
+\* sorted set at one position are in the order of the names: the answers of the set do not depend on their order.
 NodesOrItemsWithoutCursor(c) ==
   LET Unknown(each) == each.object \notin Objects(c.cursors)
       left == SelectSeq(c.items, Unknown)
@@ -220,7 +220,8 @@ Advance ==
     LET ago == n - last_removal_ms
     IN Become([Contents EXCEPT !.last_removal_ms = -(IF ago > Period THEN Period ELSE ago)])
 
-\* For the properties: the answers of the container's data structure after a flush; None if the query throws.
+\* For the properties: the answers of the container's data structure after a flush; None if the query throws.  Without
+\* nodes and items, ShippedCount is the count by definition: the container has no data structure, or tracks no cursor.
 ShippedCount(c, name) ==
   LET own == Find(c, name)
   IN CASE c.nodes = None /\ c.items = <<>> -> CountOf(c, name)

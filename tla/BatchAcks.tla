@@ -19,10 +19,11 @@
 (*              entries, and a set of [entry, remaining]: the messages of an *)
 (*              entry with an ack set that are not acknowledged              *)
 (*   resets     [entry, remaining]: the entry to read next, and its messages *)
-(*              that remain (None: all); without tickets                     *)
+(*              that remain (None: all)                                      *)
 (*                                                                           *)
-(* Not modelled: return values; the query isCursorDataFullyPersistable       *)
-(* (persistable_compares_ack_sets); and what the model does not model.       *)
+(* Not modelled: return values; the tickets that number resets in the model; *)
+(* the query isCursorDataFullyPersistable (persistable_compares_ack_sets);   *)
+(* and what the model does not model.                                        *)
 (*****************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
@@ -252,7 +253,8 @@ WithWriteStarted(s, operations) ==
   IN [s EXCEPT !.writing = [record |-> record, resets |-> resets, applies |-> applies], !.queued = <<>>,
                !.dirty = @ /\ applies]
 
-\* When no read and no write is in flight, the queued operations start.
+\* When no read and no write is in flight, the queued operations start.  A single write of memory is dropped instead if
+\* the cursor is clean.
 WithQueueStarted(s) ==
   IF s.queued = <<>> \/ IsBusy(s) THEN s
   ELSE IF s.dirty \/ s.queued # <<None>> THEN WithWriteStarted(s, s.queued) ELSE [s EXCEPT !.queued = <<>>]
@@ -266,6 +268,8 @@ AfterRead(s) ==
        [] s.reading /\ n >= Total(s.ledgers) -> With(s, Done)
        [] OTHER -> With([s EXCEPT !.read_position = n + 1], Done)
 
+\* A flush of a dirty cursor writes memory.  While a read or write is in flight, the write is queued, unless the last
+\* queued operation is such a write.
 AfterFlush(s) ==
   CASE ~s.dirty -> s
     [] s.dirty /\ ~IsBusy(s) -> WithWriteStarted(s, <<None>>)
@@ -282,8 +286,8 @@ StoredAs(s, record) ==
           WithQueueStarted)
 AfterWritten(s) == IF s.writing = None THEN s ELSE StoredAs(s, s.writing.record)
 
-\* The write to the cursor ledger fails.  The metadata store takes the record instead, or the write fails and the cursor
-\* stays dirty.
+\* The write to the cursor ledger fails.  The metadata store takes the record instead, or the write fails.  After a
+\* failed write of memory, the cursor is dirty again.
 AfterFailure(s, is_stored) ==
   CASE s.writing = None -> s
     [] s.writing # None /\ is_stored -> StoredAs(s, InMetadata(s.writing.record))

@@ -36,8 +36,8 @@ AddedEntryIsUnacknowledged ==
 -----------------------------------------------------------------------------
 (* States. *)
 
-\* An ack set leaves some but not all messages of its entry.  An entry has at most one ack set; a deleted entry has
-\* none.
+\* An ack set leaves some but not all messages of its entry unacknowledged.  An entry has at most one ack
+\* set; a deleted entry has none.
 AckSetHasSomeButNotAllMessages ==
   /\ \A p \in memory.partial : /\ ~IsDeleted(memory, p.entry)
                               /\ p.remaining # {}
@@ -60,8 +60,8 @@ RecoveryInventsNoAcknowledgement ==
   IN \A survives \in write_survives :
        (survives => writing # None) => IsSubset(Before(survives), AfterCrash(Contents, survives).memory)
 
-\* If the cursor is not dirty and one record can hold all its acknowledgements, a record holds them.  The record
-\* is the one in flight.  If none or that of a reset is in flight, the record is the durable one.
+\* If the cursor is not dirty and one record can hold all its acknowledgements, a record holds them: the record of the
+\* write in flight, or the durable record if no write is in flight or the write applies a reset.
 CleanCursorIsDurable ==
   LET is_stored == writing = None \/ (writing # None /\ writing.applies)
       record == IF is_stored THEN durable ELSE writing.record

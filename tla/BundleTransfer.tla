@@ -91,8 +91,8 @@ AddsOf(o) == IF o = None THEN <<>> ELSE o.adds
 IsWriter(o) == IF o = None THEN FALSE ELSE o.writable
 EntriesOf(adds) == [i \in DOMAIN adds |-> adds[i].entry]
 
-\* Whether a broker may load topics: it owns the bundle in its view.  An unregistered broker may load topics only with
-\* unregistered_uses_view, and then also as the destination of a transfer.
+\* Whether a broker may load topics.  A registered broker may, if it serves the bundle according to its view.  An
+\* unregistered broker may only with unregistered_uses_view, and only if its view names it as destination.
 MayLoad(s, b) ==
   LET r == ViewOf(s, b)
   IN IF s.members[b].registered THEN OwnerIn(r) = b ELSE unregistered_uses_view /\ r.dst = b
@@ -252,7 +252,8 @@ OverrideStuck ==
        /\ \A b \in {d, r.dst, r.source} : members[b].registered
        /\ Become(Overridden(S, d))
 
-\* The topic after broker b stopped: b loses its topic object and its clients.
+\* The topic after broker b stopped: b loses its topic object and its clients.  A directed client only has the address
+\* of b, and keeps it.
 WithoutBroker(t, b) ==
   LET Left(c) == IF c.peer = b /\ c.phase # "directed" THEN WithoutConnection(c, "lookup", None) ELSE c
   IN [Abandoned(t, b) EXCEPT !.clients = [c \in Clients |-> Left(t.clients[c])]]

@@ -42,7 +42,7 @@ TopicIsOpenedByItsOwner ==
        PhaseOf(bundle[k].objects[b]) = "loading" /\ PhaseOf(bundle'[k].objects[b]) = "open" =>
          members[b].registered /\ OwnerIn(ViewOf(S, b)) = b]_vars
 
-\* A broker that opens a topic, and has read every override, does not fence the owner in the newest record.
+\* A broker that opens a topic, and has applied every override, does not fence the owner in the newest record.
 LoadFencesNoOwner ==
   [][\A k \in Topics, b \in Brokers :
        LET r == Newest(S)

@@ -171,7 +171,8 @@ EvictionLocks(w) == /\ eviction.wrapper = w
                        \/ eviction.at = "unmap" /\ eviction_unmaps = "checked"
 Locked(w) == InsertLocks(w) \/ RemovalLocks(w) \/ EvictionLocks(w)
 
-\* RangeCacheEntryWrapper.recycle resets every field; markRemoved keeps `accessed`.
+\* RangeCacheEntryWrapper.recycle resets every field; without recycling_clears_accessed, every field but `accessed`.
+\* markRemoved keeps `accessed`.
 Recycled(w) == IF recycling_clears_accessed THEN Free ELSE [Free EXCEPT !.accessed = w.accessed]
 MarkedRemoved(w) == [w EXCEPT !.key = None, !.released = FALSE]
 
@@ -254,7 +255,8 @@ AfterRemove(r, c, p) ==
 
 Remove == \E r \in Removers, c \in cache, p \in last : removals[r].at = "idle" /\ Become(AfterRemove(r, c, p))
 
-\* Finds the next mapped position of the range.  If there is none, the next step subtracts the removed bytes, if any.
+\* Finds the next mapped position of the range.  If there is none, the removal ends.  Before the end, it subtracts bytes
+\* from the size if it has removed or will report any, or if it clears the range in bulk.
 AfterFindNext(r) ==
   LET removal == removals[r]
       ahead == {k \in removal.key..removal.last : mapped[k] # None}

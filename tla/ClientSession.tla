@@ -142,6 +142,7 @@ Close ==
     LET session == S[h].link.session
     IN /\ session \in {"requested", "open"}
        /\ Become(WithReply(S, h, Reply("close", Number(url), {}), IF session = "requested" THEN "closed" ELSE "none"))
+\* The broker closes a session whose sends it ignores.
 FinishTransfer ==
   \E h \in handler, url \in redirect :
     S[h].link.session = "ignoring" /\ Become(WithReply(S, h, Reply("close", Number(url), {}), "none"))
@@ -165,7 +166,7 @@ WithoutPending(s) ==
 WithResult(s, result) == [s EXCEPT !.producer.pending = Tail(@), !.producer.results = Append(@, result)]
 
 \* PRODUCER_SUCCESS: the first one determines the next sequence id.  After each one, the client sends all pending
-\* messages.
+\* messages.  `last` is the sequence id in the reply; `again`: the producer has been ready before.
 Created(s, last, again) ==
   LET p == s.producer
       isSet == initial_sequence_id >= 0
@@ -220,7 +221,9 @@ SendError ==
     LET reply == Reply(IF isChecksum THEN "checksum_error" ELSE "send_error", producer.up[1].sequence, {})
         session == IF checksum_error_ends_session \/ ~isChecksum THEN "ignoring" ELSE "open"
     IN IsProcessing /\ Become(WithReply(WithoutNextSend, "producer", reply, session))
+\* The broker begins to ignore sends, because a transfer has begun.
 IgnoreSends == producer.link.session = "open" /\ Become([S EXCEPT !.producer.link.session = "ignoring"])
+\* The client handles a reply that does not name the oldest pending message.
 StrayReply ==
   \E word \in kind, id \in sequence :
     /\ producer.link.phase = "ready"
@@ -298,6 +301,8 @@ Acknowledge ==
             THEN [c EXCEPT !.tracked = tracked \ batch, !.grouped = @ \cup batch]
             ELSE [c EXCEPT !.tracked = tracked]])
 
+\* Without index_acks, the ack includes the batch of m only if all its messages are acked; otherwise the ack ends before
+\* the batch.
 AcknowledgeCumulative ==
   \E m \in message :
     LET batch == MessagesOf(EntryOf(m))

@@ -142,7 +142,7 @@ NewNode(name, object) ==
   [cursor |-> name, object |-> object, present |-> TRUE, position |-> None, pending |-> None, removing |-> FALSE,
    counter |-> 0]
 
-\* `add` of an absent name.  A node of that name whose removal is pending is reused.
+\* `add` of an absent name.  With a position, a node of that name whose removal is pending is reused.
 AddedAbsent(s, name, object, p) ==
   LET HasName(each) == NodeOf(s, each).cursor = name
       same_name == IF p = None THEN <<>> ELSE SelectSeq(s.removals, HasName)
@@ -197,6 +197,7 @@ Compacted(s) ==
 Removed(s, object, cursors_left) ==
   LET gone == [NodeOf(s, object) EXCEPT !.present = FALSE, !.pending = None]
       WithRemoval(list) == IF gone.position = None THEN list ELSE RemovalPending(list, gone)
+      \* Drops the unlinked nodes to which neither the container nor a pending change refers.
       WithReachable(list) ==
         LET IsKnown(node) == node.present \/ node.object \in InSet(list.updates) \cup InSet(list.removals)
         IN [list EXCEPT !.unlinked = SelectSeq(@, IsKnown),

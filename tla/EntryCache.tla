@@ -39,7 +39,6 @@ GetEntryCache(c, topic) ==
 (* Inserting and evicting. *)
 
 \* RangeEntryCacheImpl.insert of an added entry.
-
 AfterInsert(topic, p, b, n) ==
   LET entry_cache == GetEntryCache(Contents, topic)
   IN IF entry_cache.range_cache = Disabled THEN entry_cache.c
@@ -73,7 +72,8 @@ EstimatedBytes(size, n) ==
   IN n * ((IF mean > 1 THEN mean ELSE 1) + Overhead)
 
 \* asyncReadEntry of entries low..high of ledger l.  n is the expected read count of an entry from storage.  A request
-\* begins if permits can be granted.  Otherwise the request is queued, or fails if the queue is full.
+\* begins if permits can be granted.  Otherwise the request is queued, or fails if the queue is full.  A request of no
+\* entries, or of entries that do not exist, is rejected.
 AfterRead(topic, l, low, high, n) ==
   LET entry_cache == GetEntryCache(Contents, topic)
       c == entry_cache.c

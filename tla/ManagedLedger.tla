@@ -159,7 +159,7 @@ Active(s) == {i \in DOMAIN s.subs : s.subs[i].active}
 Slowest(s) == IF Active(s) = {} THEN None ELSE First({Tracked(s.subs[i]) : i \in Active(s)})
 
 \* Without counts: removes the entries before the slowest active cursor from the cache.  Without active cursors, removes
-\* all entries.
+\* all entries, and later requests join no read.
 Invalidated(s) ==
   LET slowest == Slowest(s)
       Gone(e) == slowest = None \/ Before(e.position, slowest)
@@ -168,7 +168,8 @@ Invalidated(s) ==
 
 WithSubscription(s, i, new) == [s EXCEPT !.subs[i] = new]
 
-\* The state after subscription i changed to `new`.  Its cursor may have moved.
+\* The state after subscription i changed to `new`.  Without counts, a move of the slowest active cursor removes entries
+\* from the cache.
 Moved(s, i, new) ==
   LET next == WithSubscription(s, i, new)
   IN IF counts_reads \/ ~new.active \/ Tracked(s.subs[i]) = Tracked(new) \/ Slowest(s) = Slowest(next) THEN next
@@ -360,7 +361,8 @@ Cancelled(sub) ==
   [sub EXCEPT !.normal_read = IF @ = None THEN None ELSE [@ EXCEPT !.cancelled = TRUE],
               !.replay_read = IF @ = None THEN None ELSE [@ EXCEPT !.cancelled = TRUE]]
 
-\* The cursor is rewound to the mark-delete position: now, or when the outstanding reads are complete.
+\* No message is pending any more, and the cursor is rewound to the position after the mark-delete position: now, or
+\* when the outstanding reads are complete.
 Restarted(s, i) ==
   LET sub == Cancelled([s.subs[i] EXCEPT !.consumers = [k \in DOMAIN @ |-> [@[k] EXCEPT !.pending = {}]]])
       t == WithSubscription(s, i, sub)
@@ -369,7 +371,7 @@ Restarted(s, i) ==
 \* Adds the positions that are not acknowledged to the replay queue.
 IntoReplay(sub, set) == [sub EXCEPT !.replay = @ \cup {p \in set : ~IsAcked(sub, p)}]
 
-\* Whether another consumer of a failover subscription is active in `new`.
+\* Whether another consumer of a failover subscription is active in `new` than in `old`.
 HasNewActive(i, old, new) ==
   /\ TypeOf(i) = "failover" /\ Connected(old) # {} /\ Connected(new) # {}
   /\ Least(Connected(old)) # Least(Connected(new))

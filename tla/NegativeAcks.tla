@@ -65,7 +65,8 @@ DelayOf(c) ==
        [] backoff.delays = <<>> /\ c # None /\ message_without_backoff = "null_pointer" -> None
        [] OTHER -> IF fixed < MinDelay /\ min_delay_applies_to # "none" THEN MinDelay ELSE fixed
 
-\* The timer interval: a third of the delay of a nack by id.
+\* The timer interval: a third of the delay of a nack by id.  Except for a ticker, it is at least a third of the minimum
+\* delay, and at least 1 interval_unit.
 Interval ==
   LET delay == IF DelayOf(None) = None THEN 0 ELSE DelayOf(None)
       unit == IF interval_unit = "milliseconds" THEN Units ELSE 1

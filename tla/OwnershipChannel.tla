@@ -145,7 +145,7 @@ WithoutCompletedCleanUps(at, b) ==
 (* Writing and reading. *)
 
 \* handleEvent: completes the requests that the record settles, and begins a task if the broker has to answer the
-\* record.
+\* record.  A disabled broker handles forced records only.
 Handled(at, b, k, r) ==
   LET isSettled == StateOf(r) \notin InFlight
       isIgnored == at.disabled /\ ~(IF r = None THEN FALSE ELSE r.force)
@@ -214,7 +214,7 @@ Init == /\ leader = 0 /\ leader_knows = TRUE /\ settled = NoRecords /\ log = <<>
 (* Requests. *)
 
 \* CanSplit: whether there are numbers for the halves of bundle k.  Exists: whether bundle k is not split, and its
-\* parent is split if it can be split.
+\* parent is split if the parent can be split.
 CanSplit(k) == 2 * k + 2 < bundles
 Exists(k) ==
   LET parent == (k - 1) \div 2
@@ -330,8 +330,8 @@ ActingLeader(s) == IF s.knows THEN s.leader ELSE None
 Scheduled(s, b, t) ==
   IF HasJob(s.cluster[b], t) THEN s
   ELSE [s EXCEPT !.cluster[b].jobs = Append(@, [target |-> t, running |-> FALSE, snapshot |-> <<>>])]
-\* Deregistered: the registry entry of b is removed, and the leader schedules a clean-up of b.  Registered: broker b
-\* registers, and the clean-ups of b are dropped.
+\* Deregistered: the registry entry of b is removed, and the leader, if another broker with a session, schedules a
+\* clean-up of b.  Registered: broker b registers, and the clean-ups of b by other brokers are dropped.
 Deregistered(given, b) ==
   LET s == [given EXCEPT !.cluster[b].registered = FALSE]
       l == ActingLeader(s)
@@ -429,7 +429,8 @@ RemoveOld ==
 -----------------------------------------------------------------------------
 (* Clean-ups and shutdown. *)
 
-\* A scheduled clean-up checks the health of its target, and starts unless the target is healthy.
+\* A scheduled clean-up checks the health of its target.  If the target is healthy, the clean-up is dropped; otherwise
+\* it starts.
 StartCleanUp ==
   \E b \in broker, t \in target, h \in healthy :
     LET at == cluster[b]
@@ -440,7 +441,8 @@ StartCleanUp ==
                     IF h THEN others
                     ELSE WithoutCompletedCleanUps([others EXCEPT !.jobs = Append(@, StartedCleanUp(at, t))], b)])
 
-\* A clean-up moves an orphan to another registered broker.
+\* A clean-up moves an orphan to another registered broker, or frees the bundle if there is no such broker.  System
+\* bundles come last.
 Override ==
   \E b \in broker, t \in target, k \in bundle, d \in override_dst :
     LET at == cluster[b]

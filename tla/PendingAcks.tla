@@ -87,7 +87,7 @@ WithAppend(s, request) ==
 
 \* A ready handle takes a request.  An ack that conflicts is rejected.  The value is [s, result].  As shipped
 \* (~commit_and_abort_cover_both_types), the ack type of a commit or abort is fixed here: it is cumulative if any
-\* transaction has a pending cumulative ack.  If this is another transaction, a commit completes without a record.
+\* transaction has a pending cumulative ack.  If another transaction has it, a commit completes without a record.
 Accepted(s, request) ==
   LET r == request.record
       Queued(after) == [s |-> after, result |-> "queued"]
@@ -122,6 +122,7 @@ AfterAckIndividual(s, txn, list) ==
       acks == [k \in DOMAIN list |-> AckOf(list[k].entry, list[k].ack_set)]
   IN IF is_invalid \/ is_twice THEN Rejected(s) ELSE Received(s, RecordOf("ack", FALSE, txn, acks), 0)
 
+\* The ack set of a cumulative ack must leave the last messages of the batch, without a gap.
 AfterAckCumulative(s, txn, n, ack_set) ==
   LET ack == AckOf(n, ack_set)
       is_no_tail == ack.ack_set # None /\ ack.ack_set # Least(ack.ack_set)..SizeOf(n) - 1

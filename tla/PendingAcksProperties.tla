@@ -15,8 +15,8 @@ EXTENDS PendingAcks
 
 InEntry(n, indexes) == {<<n, i>> : i \in indexes}
 
-\* AckedBy: the messages that an ack acks.  CountedBy: those of them that its commit acknowledges in the cursor.
-\* Without batch_index_acks, the cursor stores no ack sets.
+\* AckedBy: the messages that an ack acks.  CountedBy: those of them that a commit of the ack acknowledges in the
+\* cursor.  Without batch_index_acks, the cursor stores no ack sets.
 AckedBy(ack) == InEntry(ack.entry, MessagesOf(ack))
 CountedBy(ack) ==
   IF ack.ack_set = None \/ ack.ack_set = {} THEN InEntry(ack.entry, AllMessages(ack.entry))
@@ -108,7 +108,7 @@ HandleIsNotOpenAfterFailedAppend ==
 
 Keys == log_index.keys
 
-\* No record up to a key's log position acks an entry after the key's position of the topic.
+\* No record up to a key's log_position acks an entry after the key's ack_position.
 LogIndexKeyCoversAllEarlierEntries ==
   \A k \in DOMAIN Keys :
     \A n \in EntriesOf(Joined(SubSeq(log, 1, Keys[k].log_position + 1))) : n <= Keys[k].ack_position

@@ -293,7 +293,8 @@ WithoutEnded(s) == [s EXCEPT !.log = WithoutEndedRecords(@)]
 \* number - count, but at least 0.
 Reduced(number, count) == IF number > count THEN number - count ELSE 0
 
-\* The state after the log entry at log_position was indexed, and the log trimmed.
+\* The state after the log entry at log_position was indexed, and the log trimmed.  With log_deletion
+\* "ended_transactions" there is no index: a ready handle deletes the records of ended transactions.
 WithIndexedEntry(s, entry, log_position) ==
   LET last == IF EntriesOf(entry) = {} THEN -1 ELSE Greatest(EntriesOf(entry))
       WithoutPrefix(found) ==

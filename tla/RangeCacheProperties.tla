@@ -31,7 +31,7 @@ CacheSizeEqualsSumOfEntrySizes == \A c \in DOMAIN sizes : LET IsOf(e) == e.cache
 -----------------------------------------------------------------------------
 (* Puts, lookups and removals. *)
 
-\* After a put, a readable entry has the expected read count of the put; it has none for zero or less.
+\* After a put, a readable entry has the expected read count of the put, or none if the put expects zero reads or less.
 LatestPutSetsExpectedReadCount ==
   \A c \in cache, p \in position, b \in bytes, n \in expected_reads :
     LET e == Find(AfterPut(c, p, b, n), c, p) IN e.released \/ e.expected_reads = InitialCount(n)

@@ -459,6 +459,7 @@ Renumbered(s, ids, time) ==
   LET OfRecord(r) == [r EXCEPT !.txn = @ - ids, !.last_id = @ - ids, !.start_ms = IF r.op = "NEW" THEN @ - time ELSE 0]
       OfEntry(entry) == [k \in DOMAIN entry |-> OfRecord(entry[k])]
       OfEntries(entries) == [k \in DOMAIN entries |-> OfEntry(entries[k])]
+      \* -1 stands for every id before the first.
       OrLess(n) == IF n - ids < -1 THEN -1 ELSE n - ids
   IN IF ids = 0 /\ time = 0 THEN s
      ELSE [s EXCEPT !.buffer = OfEntry(@), !.in_flight = OfEntries(@), !.log = OfEntries(@),

@@ -165,7 +165,8 @@ ReplayTerminates == status # "replaying"
 \* Fair: FailRead.
 FailingReplayTerminates == status # "replaying"
 
-\* Without ongoing transactions, every ledger but the last is trimmed.
+\* Without ongoing transactions, every ledger but the last is trimmed, if the store is ready, the cursor can delete, and
+\* the ledger is not fenced.
 \* Fair: Persist, Trim.  All records of ended transactions are deleted, so the persisted mark-delete position reaches
 \* the last ledger.
 FullyDeletedLedgersAreTrimmed == CanDelete /\ ledger # "fenced" /\ txns = {} => Len(ledgers) = 1

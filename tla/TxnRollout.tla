@@ -99,7 +99,8 @@ AllEnded(log) ==
   IN IF log.owner = None THEN log
      ELSE [log EXCEPT !.ledgers = [k \in DOMAIN log.ledgers |-> LedgerAfterEnds(log.ledgers[k])]]
 
-\* An entry as an opening recovers it.  Without recovered deletions all records of a batch count as open.
+\* An entry as an opening recovers it.  Without recovered deletions all records of a batch count as open.  With them,
+\* all undeleted records count as open, also those of ended transactions.
 Recovered(e, deletes_batch_indexes) ==
   IF e.batch < 2 THEN e
   ELSE [batch |-> e.batch, open |-> IF deletes_batch_indexes THEN UndeletedIn(e) ELSE e.batch, ended |-> 0]
@@ -141,7 +142,8 @@ AfterFlag(s, b, is_on) ==
     [] OTHER -> WithFlags(s, {b}, FALSE)
 AfterFlagsOff(s) == WithFlags(s, 0..brokers - 1, FALSE)
 
-\* Whether operators may not record the last ledgers now.
+\* Whether operators may not record the last ledgers now.  The last ledgers of all stores are recorded together, so the
+\* first store shows whether they are recorded already.
 CannotRecord(s) ==
   \/ ~FlagsAreOff(s)
   \/ last_ledgers_recorded = "after_stores_reopened" /\ \E k \in DOMAIN s.logs : s.logs[k].batching

@@ -141,7 +141,8 @@ WrittenAlone(s, record) ==
 -----------------------------------------------------------------------------
 (* Tasks of the executor. *)
 
-\* Appends a record to the buffer, and flushes the buffer at max records or max size.
+\* Appends a record to the buffer, and flushes the buffer at max records or max size.  With delay_from "first_record",
+\* the first record arms the timer (`begins`), unless a tick is queued.
 Buffered(s, record) ==
   LET begins == delay_from = "first_record" /\ s.buffer = <<>> /\ Tick \notin Members(s.tasks)
       each == [number |-> record.number, size |-> record.size, fails_on |-> record.fails_on, since |-> 0]
@@ -215,7 +216,8 @@ AfterTasks(s, n) ==
   LET m == IF n < Len(s.tasks) THEN n ELSE Len(s.tasks)
   IN WithoutCompletedCallbacks(RunAll([s EXCEPT !.tasks = SubSeq(@, m + 1, Len(@))], SubSeq(s.tasks, 1, m)))
 
-\* The clock advances by ms, at most to the deadline of the timer.  Now stays 0, so all times decrease.
+\* ClockAdvanced: the clock advances by ms; TimeAdvanced lets it advance at most to the deadline of the timer at once.
+\* Now stays 0, so all times decrease.
 ClockAdvanced(s, ms) ==
   [s EXCEPT !.buffer = [k \in DOMAIN @ |-> [@[k] EXCEPT !.since = @ - ms]],
             !.timer = IF @ = None THEN None ELSE @ - ms]
