@@ -168,7 +168,7 @@ class Bundle:
         return found
 
     def show_commands(self) -> None:
-        """Proves that one iteration of `with_command_to_attached` changes no ledger and no handle."""
+        """Proves that one iteration of `with_command_to_attached` changes no ledger, and of a handle only the adds."""
         before = self.s.fields["topics"].at(self.some_topic)
         over: Seq = dataclasses.replace(before.fields["clients"])
         loop = Reader([self.brokers >= 1, *self.is_broker(self.broker)]).loop(state.with_command_to_attached)
@@ -247,7 +247,7 @@ def opening_a_topic_fences_other_handles() -> Answer:
     it = Bundle(proof)
     old, loading = it.log(it.s), it.handle(it.s, it.broker).value.fields["writable"]
     for _, path, after in it.steps("open_topic"):
-        is_open = not isinstance(path.value[1], Rec)
+        is_open = not isinstance(path.value[1], Rec)  # a record is a `Failed`: the load is given up
         known = [*path.when, it.some_topic == it.topic, z3.Not(loading)]
         writes, is_mine = it.writes(after, it.p), it.p == it.broker
         abandoned = after.fields["topics"].at(it.topic).fields["abandoned"]

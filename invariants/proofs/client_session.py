@@ -42,7 +42,7 @@ def message_count(reply: Rec) -> Any:
 
 
 def is_whole(s: Rec) -> Any:
-    """Returns the condition that no ChecksumError has damaged the pending queue, which the reference never does."""
+    """Returns the condition that the pending queue is not damaged. Under the reference, no ChecksumError damages it."""
     return z3.Not(as_term(lifted(s.fields["producer"].fields["damaged"])))
 
 
@@ -133,7 +133,11 @@ def permits(s: Rec) -> Any:
 
 
 def conserves(cfg: Rec, s: Rec) -> Any:
-    """Returns the invariant: a connected consumer has all its permits, any other consumer has none at the broker."""
+    """Returns the invariant: a ready consumer with a session has all its permits.
+
+    A consumer that is not ready has no permits at the broker and no messages in flight. While it waits for an answer to
+    its request, it has no messages in its queue and no permits to return.
+    """
     c = s.fields["consumer"].fields
     link = c["link"].fields
     ready, waiting = (as_term(equal(link["phase"], phase)) for phase in ("ready", "waiting"))
@@ -221,7 +225,7 @@ def permits_are_conserved() -> Answer:
     for _, _, path in it.steps({consumer.emptied: emptied}):
         given = [*path.when, *first, only, before]
         proof.possible("a step", given)
-        proof.show("no message is taken away", is_whole(path.value[0]), path.when, direct=True)
+        proof.show("the pending queue is not damaged", is_whole(path.value[0]), path.when, direct=True)
         proof.show("permits are conserved", conserves(it.cfg, path.value[0]), given, direct=True)
     first_state = client_session.start(Config()).consumer
     is_idle = first_state.link.phase != "ready" and first_state.permits == 0 and first_state.link.down == ()

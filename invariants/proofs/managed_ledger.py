@@ -42,8 +42,8 @@ def positions_agree(first: int, second: int, ledger: int, entry: int) -> bool:
 
 @contract(
     "entry-put-back-for-replay-keeps-its-count",
-    "For a cached entry with any expected read count: if a dispatcher puts the entry back for replay, it releases its "
-    "copy, and the count does not change.",
+    "For a cached entry with any expected read count: if a dispatcher puts the entry back for replay, the dispatcher "
+    "releases its copy, and the count does not change.",
     Control(
         "the count is not raised",
         "model.managed_ledger.dispatcher",

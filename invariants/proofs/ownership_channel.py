@@ -118,7 +118,7 @@ def each_version_is_accepted_once() -> Answer:
     ),
 )
 def accepted_versions_are_consecutive() -> Answer:
-    """Assumes that no view is newer than the stored record, as in explored scopes: reader and writer decide alike."""
+    """Reader and writer decide alike. Assumes that no view is newer than the stored record, as in explored scopes."""
     proof = Proof()
     for storage in STORAGES:
         it = Write(storage)
@@ -210,7 +210,8 @@ def restated(storage: str, check_brokers: bool, old: Data | None, new: Data | No
     return not all(fits[condition] for condition in table[pair])
 
 
-#: Destinations and sources of records: of a fresh, a transferred and an unloaded bundle.
+#: Destinations and sources of records: of a fresh, a transferred and an unloaded bundle. The destination -1 is a blank
+#: name (`records.BLANK`), which names no broker.
 NAMED = ((0, None), (1, 0), (-1, 0))
 
 

@@ -3,7 +3,7 @@
 The assumptions of a statement are its premises without the path conditions. There is an objection to a proof if
 
     a statement is empty        the statement also holds if the program's results are unconstrained; a lemma, which
-                                mentions no program, is empty if it holds without its premises
+                                mentions no program, is empty if it holds without its premises, or repeats one of them
     premises are impossible     the premises of a statement cannot be satisfied on any path; in a proof by
                                 contradiction, the assumptions of the statement cannot be satisfied
     assumptions are too narrow  the assumptions of a statement hold in none of the sampled reachable states

@@ -191,8 +191,8 @@ def removal_keeps() -> Answer:
 @claim(
     "heap-additions-and-moves-keep-heap-order",
     "z3",
-    "For a heap of any size: after an addition and after a move of any item to any position, it is a heap of the same "
-    "items, and of the new one after an addition.",
+    "For a heap of any size: an addition results in a heap of the same items and the new one, and a move of any item "
+    "to any position in a heap of the same items.",
     Control(
         "the right child moves up, also if the left one is slower",
         HEAP,

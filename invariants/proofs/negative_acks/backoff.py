@@ -153,8 +153,8 @@ def parameters() -> list[tuple[int, int, float]]:
     "nack-delay-is-monotone-and-bounded",
     "z3",
     "For every backoff of any length whose delays never decrease and lie between 0 and a maximum, in the unit of the "
-    "clock: the delay of a nack never decreases with the redelivery count, is at least the minimum delay, and at most "
-    "the maximum or, if that is longer, the minimum delay; under the rule that the minimum delay applies to all.",
+    "clock, under the rule that the minimum delay applies to all delays: the delay of a nack never decreases with the "
+    "redelivery count, is at least the minimum delay, and at most the larger of the maximum and the minimum delay.",
     Control(
         "the minimum delay does not apply to a backoff, as in the Java client",
         "model.negative_acks.machine",

@@ -111,11 +111,11 @@ def _edits_keep_counts(edits: Edits) -> None:
             )
             return z3.Implies(live_at(after, i), z3.If(live_at(before, i), z3.Or(*rules), equal(now, initial)))
 
-        edits.follows(edit, "a counter changes", written, [at])
+        edits.follows(edit, "a read count changes by its rule", written, [at])
         orphaned_copies, more = edits.s.fields["orphaned_copies"], edit.after.fields["orphaned_copies"]
         if more is not orphaned_copies and isinstance(present, Maybe):
             kept = equal(_count_of(more.at(orphaned_copies.length)), _count_of(present))
-            edits.follows(edit, "copies of an entry that is put again keep their counter", lambda kept=kept: kept, [])
+            edits.follows(edit, "copies of an entry that is put again keep their count", lambda kept=kept: kept, [])
         if edit.name == "mark_read" and isinstance(edit.outcome, Rec) and isinstance(present, Maybe):
             _writes(edits, edit, present, _lowered(_count_of(present)))
 
@@ -138,7 +138,7 @@ def _writes(edits: Edits, edit: Edit, holder: Any, ruled: Maybe) -> None:
 
     if "group" not in edit.path.names:
         stash = [edits.s.fields["stash"].length == 0]
-        edits.follows(edit, "it is changed", there, [z3.Int("any0")], Invariant("", once, 2), stash)
+        edits.follows(edit, "the count of the entry", there, [z3.Int("any0")], Invariant("", once, 2), stash)
 
 
 def _change_follows(edits: Edits, edit: Edit, rule: Any) -> None:
@@ -157,13 +157,13 @@ def _change_follows(edits: Edits, edit: Edit, rule: Any) -> None:
         orphaned_copies = edit.after.fields["orphaned_copies"]
         edits.follows(
             edit,
-            "the copies' counter",
+            "the count of orphaned copies",
             lambda: equal(_count_of(orphaned_copies.at(orphaned_copies.length - 1)), ruled),
             [],
         )
         edits.proof.need("a change of orphaned copies leaves the queue unchanged", after is before)
     else:
-        edits.follows(edit, "the entry's counter", written, [at])
+        edits.follows(edit, "the counts of all entries", written, [at])
 
 
 def _passes_keep_counts(proof: Proof) -> None:
@@ -176,13 +176,13 @@ def _passes_keep_counts(proof: Proof) -> None:
             more, left = path.names["queue"], path.names["gone"]
             back, out = more.at(queue.length).value.fields, left.at(gone.length).fields
             for index, kept, there in (
-                ("back", back, more.length > queue.length),
-                ("out", out, left.length > gone.length),
+                ("requeued", back, more.length > queue.length),
+                ("removed", out, left.length > gone.length),
             ):
                 same = z3.And(
                     equal(kept["expected_reads"], held["expected_reads"]), equal(kept["copies"], held["copies"])
                 )
-                proof.show(f"the counter of what is put {index}", z3.Implies(there, same), path.when)
+                proof.show(f"the read count of an entry that is {index}", z3.Implies(there, same), path.when)
 
 
 def _leaving_keeps_counts(proof: Proof) -> None:
@@ -211,7 +211,8 @@ def _leaving_keeps_counts(proof: Proof) -> None:
             z3.Implies(z3.Not(counts), equal(count, _count_of(e))),
             z3.Implies(counts, equal(count, _lowered(_count_of(e)))),
         )
-        proof.show("the counter of what leaves", z3.Implies(more.length > orphaned_copies.length, kept), path.when)
+        adds = more.length > orphaned_copies.length
+        proof.show("the read count of copies of a removed entry", z3.Implies(adds, kept), path.when)
 
 
 class Cell:

@@ -14,7 +14,7 @@ from model.batch_acks import state
 
 
 class LowestRanges:
-    """The loop of `lowest_ranges`, which takes one range in each iteration, in any iteration.
+    """Any iteration of the loop of `lowest_ranges`. An iteration takes one range.
 
     `starts` are the first entries of all ranges. Those from `cut` on are not taken yet. `requested` is the number of
     ranges to take, and `left` how many of them are not taken yet.

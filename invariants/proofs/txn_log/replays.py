@@ -174,7 +174,7 @@ def transitions_are_legal() -> Answer:
         _show_transitions(it, was, then, there)
         if reported is not None:
             late = z3.Implies(z3.Or(z3.Not(reported), z3.Not(it.is_its)), same(was, then))
-            proof.show("a late record, or one of another transaction, changes nothing", late, there, direct=True)
+            proof.show("a rejected record, or one of another transaction, changes nothing", late, there, direct=True)
     run_map_stubs(proof)
     draw = random.Random(1970)  # noqa: S311
     for _ in range(200):

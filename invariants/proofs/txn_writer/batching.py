@@ -141,7 +141,7 @@ def batch_is_less_than_two_limits() -> Answer:
 def records_before_bytes() -> Answer:
     """PIP-160 flushes by the number of records, by their size and by the delay; a flush counts under one trigger."""
     proof, it = Proof(), Writer()
-    [_, paths, out] = next(it.steps())
+    [_, paths, out] = next(it.steps())  # the first step adds a record
     size = it.record.fields["size"]
     large, buffered = size >= it.max_bytes, _is_buffered(it)
     count, total = it.count + 1, it.size + size
@@ -242,7 +242,7 @@ def callback_has_position() -> Answer:
         proof.show("each one", all_of_them.length == records.length, there, direct=True)
         proof.show("its own record", answer["record"] == records.at(k), there, direct=True)
         where = as_term(equal(answer["position"], Position(s.fields["ledger"], s.fields["next_entry"])))
-        proof.show("where it is", where, there, direct=True)
+        proof.show("the position of the entry", where, there, direct=True)
         placed = [
             as_term(equal(answer[name], value)) for name, value in (("batch_index", k), ("batch_size", records.length))
         ]
