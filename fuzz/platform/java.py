@@ -86,9 +86,10 @@ def _packaged() -> Path:
 
 
 def _with_script(real: Path) -> Path:
-    """Returns a Java folder whose `java` is the script, and makes it if absent.
+    """Returns a Java folder whose `java` is the script, and makes this folder if absent.
 
-    Returns `real` if the folder for temporary files does not allow to execute files.
+    Returns `real` if files in the folder for temporary files cannot be executed. Raises BadValue if another user could
+    change the script.
     """
     text = _LAUNCHER.format(java=real / "bin" / "java")
     name = hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -18,9 +18,9 @@ from model.machine import BadValue
 
 
 def usable_cores() -> int:
-    """Returns the number of cores that this process may use; 1 if it can have no forked children.
+    """Returns the number of cores that this process may use; 1 if this process can have no forked children.
 
-    It can have none on a system without `fork`, or if it is a daemonic process of `multiprocessing`.
+    A process can have none on a system without `fork`, or if it is a daemonic process of `multiprocessing`.
     """
     if "fork" not in multiprocessing.get_all_start_methods() or multiprocessing.current_process().daemon:
         return 1
@@ -28,12 +28,12 @@ def usable_cores() -> int:
 
 
 class Workers(ProcessPoolExecutor):
-    """Child processes that execute functions. They do not receive interrupts.
+    """Child processes that execute functions. They do not receive interrupts. `how` is the start method.
 
     After an exception in the `with` body, the processes are ended at once. If a process dies, the next `submit` or
     `result` raises BrokenProcessPool, which the `with` statement turns into BadValue. With `spawn`, processes are
-    started on demand. The executor's thread watches only the processes that existed when it last began to wait. So it
-    may notice the death of a new process only when another process returns a result.
+    started on demand. The executor's thread watches only the processes that existed when this thread last began to
+    wait. So the thread may notice the death of a new process only when another process returns a result.
     """
 
     def __init__(self, jobs: int, how: Literal["fork", "spawn"], **options: Any) -> None:

@@ -33,6 +33,6 @@ def showing(console: Console, text: str) -> Iterator[Update]:
 def counter(update: Update, what: str) -> Callable[[int, int], None]:
     """Returns a function of (done, found) that moves a progress bar, for a search whose total is not known in advance.
 
-    `what` names the counted things, in the plural.
+    `found` is the total so far, which includes `done`. `what` names the counted things, in the plural.
     """
     return lambda done, found: update(done, found, f"{done:,} of {found:,} {what}")

@@ -52,7 +52,7 @@ def _twin_files(twin: str) -> set[Path]:
 
 
 def is_imported(module: str, component: str) -> bool:
-    """Returns whether a component's subject imports a module, directly or not."""
+    """Returns whether `fuzz/subjects/<component>.py` imports a module, directly or not."""
     found = _imported(_module_files(f"fuzz.subjects.{component}"))
     return bool(_module_files(module) & found)
 
@@ -65,7 +65,7 @@ def components_used_by(package: str, components: Iterable[str]) -> list[str]:
 
 
 def _imported(files: Iterable[Path]) -> set[Path]:
-    """Returns the files, and those of the modules that they import, directly or not."""
+    """Returns the given files, and the files of the modules that these files import, directly or not."""
     found = set(files)
     pending = list(found)
     while pending:
@@ -97,7 +97,7 @@ def changed_since(revision: str) -> frozenset[Path]:
 
 
 def has_deleted_source(changed: Iterable[Path]) -> bool:
-    """Returns whether a changed file on which a check may have depended does not exist any more."""
+    """Returns whether one of the changed files was deleted, and a check may have depended on that file."""
     return any(path.parts[0] in (*_LAYERS, "tla", "tests") and not (ROOT / path).exists() for path in changed)
 
 
@@ -125,14 +125,17 @@ def _engine_files() -> frozenset[Path]:
 
 @functools.cache
 def _module_files(name: str) -> frozenset[Path]:
-    """Returns the file of a module; of a package, its `__init__.py` alone: its modules are imported by name."""
+    """Returns the file of a module; of a package, only `__init__.py`, because `_imports` names its modules, too."""
     path = ROOT.joinpath(*name.split("."))
     return frozenset(each for each in (path.with_suffix(".py"), path / "__init__.py") if each.is_file())
 
 
 @functools.cache
 def _imports(path: Path) -> frozenset[str]:
-    """Returns the names of the modules of this project that a file imports, and of imported names in these modules."""
+    """Returns the names of the modules of this project that a file imports.
+
+    `from M import N` gives M and M.N, because N may be a module.
+    """
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):

@@ -30,7 +30,8 @@ _ALWAYS = {
     "spark.python.worker.reuse": "true",
     "spark.ui.showConsoleProgress": "false",
 }
-#: Executors of a cluster start one after the other. If their number stays the same for this long, all have started.
+#: Executors of a cluster start one after the other. If the number of slots stays the same for this long, all have
+#: started.
 _SETTLED_SECONDS = 3.0
 #: The longest wait for the executors. Executors that start later get tasks, too, but do not change the number of tasks.
 _PATIENCE_SECONDS = 60.0
@@ -45,8 +46,8 @@ def started_by_spark_submit() -> bool:
 def session(name: str, master: str | None = None, settings: dict[str, str] | None = None) -> Iterator[Any]:
     """Yields a Spark session for the `with` body. Raises BadValue if there is no Java or the master cannot be reached.
 
-    The master is the given one, else that of spark-submit, else local mode with all cores. `settings` are added.
-    Without spark-submit, the workers of a cluster run the Python at the path of this process's Python, unless the
+    The master is the given one, else that of spark-submit, else local mode with all cores. `settings` are added to
+    ours. Without spark-submit, the workers of a cluster run the Python at the path of this process's Python, unless the
     environment variable PYSPARK_PYTHON names another. Cost: several seconds.
     """
     if master is not None and not _MASTER.fullmatch(master):

@@ -1,4 +1,4 @@
-"""The version of the code. A finding is reproduced by this version, its component, profile and seed."""
+"""The version of the code. The same version finds a finding again from the finding's spec and seed."""
 
 from __future__ import annotations
 

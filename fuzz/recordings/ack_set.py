@@ -29,6 +29,7 @@ def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Seq
     if recorded["kind"] != "bit_set":
         return [(operation.op, arguments)]
     opened: Sequence[tuple[str, Names]] = [] if s.batches else [("open_batch", {})]
+    # a recording has one bit set, and the first batch that the model opens has the number 1
     return [*opened, (ACTIONS.get(operation.op, operation.op), {"batch": 1, **arguments})]
 
 
@@ -38,7 +39,7 @@ def result(cfg: Config, op: str, outcome: Any, recorded: Names) -> Any:
 
 
 def observation(cfg: Config, seen: Any, recorded: Names) -> Any:
-    """Returns the observation of the only batch; None for functions."""
+    """Returns the observation of the only batch in recorded form; None in a recording of functions."""
     return seen[0] if recorded["kind"] == "bit_set" else None
 
 

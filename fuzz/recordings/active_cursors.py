@@ -1,4 +1,4 @@
-"""Maps recordings of the three containers of active cursors to `active_cursors`.
+"""Maps recordings of the three containers of active cursors to `active_cursors`: linked list, heap and navigable set.
 
 A cursor has a name in a recording and a number in the model. When the linked list is rebuilt, Pulsar iterates over a
 `HashMap` of names; the model iterates over numbers in ascending order. The high bits of a number are the name's bucket
@@ -57,7 +57,7 @@ def settings(recorded: Names) -> Names:
 def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Sequence[tuple[str, Names]]:
     """Returns the queries of the previous observation, the advance of the clock, and the operation."""
     happened: list[tuple[str, Names]] = []
-    if recorded["observe"] == "after_every_operation" and s.nodes is not None:
+    if recorded["observe"] == "after_every_operation" and s.nodes is not None:  # None: not the linked list
         happened = [("number_at_same_position_or_before", {"cursor": c.cursor}) for c in s.cursors]
         happened.append(("slowest_position", {}))
     arguments = dict(operation.args)
@@ -70,7 +70,7 @@ def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Seq
     return happened
 
 
-#: Recorded operation -> its outcome in recorded form, unless that is the plain outcome.
+#: Recorded operation -> its outcome in recorded form, unless that is the plain outcome. An outcome None stays None.
 RESULTS: dict[str, Callable[[Any], Any]] = {
     "add_cursor": lambda o: None,
     "get_cursor": lambda o: o and name_of(o.cursor),

@@ -76,6 +76,7 @@ def read_result(outcome: Any, recorded: Mapping[str, Any]) -> dict[str, Any]:
     return {**request, "storage_reads": issued, "completed": answered}
 
 
+#: Recorded operation -> its outcome in recorded form, unless that is the plain outcome.
 RESULTS: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {
     "insert": lambda o, recorded: {"inserted": o},
     "read": read_result,
@@ -93,7 +94,7 @@ def result(cfg: Config, op: str, outcome: Any, recorded: Mapping[str, Any]) -> A
 
 
 def observation(cfg: Config, seen: Any, recorded: Mapping[str, Any]) -> Any:
-    """Returns an observation in recorded form, with the names of caches."""
+    """Returns an observation in recorded form, with the names of caches. An empty slot of the queue is None."""
     names = recorded["caches"]
     return {
         "total_bytes": seen["total_bytes"],

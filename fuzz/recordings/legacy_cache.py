@@ -77,6 +77,7 @@ def cache_result(cfg: Any, op: str, outcome: Any, recorded: Names) -> Any:
     return error_or(outcome, lambda o: form(o, recorded["caches"]) if form else plain(o))
 
 
+#: Recorded operation -> its outcome in recorded form, unless that is the plain outcome. `names` has the caches' names.
 CACHE_RESULTS: dict[str, Callable[[Any, Sequence[str]], Any]] = {
     "put": lambda o, names: {"inserted": o},
     "put_mismatched": lambda o, names: {"inserted": o},
@@ -125,6 +126,7 @@ def read_result(o: Any, names: Sequence[str]) -> dict[str, Any]:
     }
 
 
+#: As `CACHE_RESULTS`.
 MANAGER_RESULTS: dict[str, Callable[[Any, Sequence[str]], Any]] = {
     "insert": lambda o, names: {"inserted": o},
     "read": read_result,

@@ -1,7 +1,8 @@
 """Maps recordings of three negative-ack trackers to `negative_acks`: Java's before and after PIP-393, and Go's.
 
-`clock_unit` and `retained_ids` of a version are taken as settings, because no guarantee depends on them. All other
-rules in which a version differs from the reference are deviations.
+The mappings take `clock_unit`, `precision_unit`, `retained_ids` and `redelivery_count_of_id` of a version as settings.
+So a version that differs from the reference in one of these has no deviation because of it. All other rules in which a
+version differs from the reference are deviations.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def go_backoff(recorded: Names) -> Any:
 def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Sequence[tuple[str, Names]]:
     """Returns the actions of an operation: an advance of the clock to its time without a timer run, then the operation.
 
-    The operation `start` has no advance.
+    The timer runs `timer_lag` after its deadline. With `timer_lag` = `now`, this is after `now`. The operation `start`
+    has no advance.
     """
     arguments = dict(operation.args)
     now = arguments.pop(f"now_{cfg.clock_unit}", s.now)
@@ -57,10 +59,11 @@ def action_of(cfg: Config, s: State, op: str, args: dict[str, Any]) -> tuple[str
     """Returns the action of an operation, with its arguments. `args` are the recorded arguments."""
     if op == "advance_time":
         unit = cfg.clock_unit
-        lag = args.get(f"timer_lag_{unit}", args.get(f"tick_lag_{unit}"))
+        lag = args.get(f"timer_lag_{unit}", args.get(f"tick_lag_{unit}"))  # Go's timer is a ticker
         return op, {"by": args[f"to_{unit}"] - s.now, "timer_lag": lag}
     if op == "nack":
         kind = args.get("kind", PLAIN)
+        # the model has no partition below -1, which means that the topic is not partitioned
         nacked = {"kind": "message_id" if kind == PLAIN else kind, "partition": max(args["partition"], -1)}
         nacked |= {name: args[name] for name in ("traced", "first_chunk", "batch_index") if name in args}
         entry = [args["ledger"], args["entry"]]
@@ -104,7 +107,7 @@ def java_result(cfg: Config, op: str, outcome: Any, recorded: Names) -> Any:
         if isinstance(outcome, Nacked):
             return {"timer_scheduled": outcome.timer_changed}
         if isinstance(outcome, Elapsed):
-            runs = {} if cfg.clock_unit == "ms" else {"timer_runs": outcome.timer_runs}
+            runs = {} if cfg.clock_unit == "ms" else {"timer_runs": outcome.timer_runs}  # ms: after PIP-393
             return {**runs, "redeliveries": redelivered(cfg, outcome.redeliveries, message)}
         return plain(outcome)
 

@@ -140,7 +140,7 @@ def named_brokers(operations: Sequence[Operation]) -> Mapping[str, Any]:
 class View(NamedTuple):
     """What a reader of a bundle's records knows."""
 
-    data: Row | None  # the record that it keeps, as an argument
+    data: Row | None  # the last accepted record, as an argument; None: there is none, or a tombstone was accepted
     brokers: Mapping[str, int]  # the numbers of the brokers by name
 
 
@@ -175,6 +175,7 @@ def kept(cfg: Config, view: View | None, operation: Operation, outcome: Any, rec
     """
     view = viewed(view, recorded)
     right = written(view, operation)
+    # the outcome of `should_keep_left` is whether the new record is rejected
     if outcome is False or (right == view.data and recorded["form"] == LOG.name):
         return Folded(view._replace(data=right), _ACCEPTED)
     if isinstance(outcome, Failed):
@@ -227,7 +228,7 @@ mappings = (
             component=component,
             subject="ownership_channel",
             profile="pulsar-2026-07",
-            settings=lambda recorded: {"brokers": 2},
+            settings=lambda recorded: {"brokers": 2},  # A and B
             actions=actions,
             result=result,
             observation=lambda cfg, seen, recorded: None,

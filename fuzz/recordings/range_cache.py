@@ -54,7 +54,7 @@ def actions(
     for recorded_name, own in ARGUMENTS.get(name, ()):
         arguments[own] = arguments.pop(recorded_name)
     if name == "release":
-        arguments["delivered"] = True
+        arguments["delivered"] = True  # not recorded; in the profile, both kinds of releases count as reads
     if now == s.now_ns:
         return ((name, arguments),)
     moved = ("advance", {"nanos": now - s.now_ns}) if now > s.now_ns else ("step_clock_back", {"nanos": s.now_ns - now})
@@ -77,6 +77,7 @@ def removed(r: Any) -> dict[str, int]:
     return {"removed_entries": r.entries, "removed_bytes": r.bytes}
 
 
+#: Recorded operation -> its outcome in recorded form, unless that is the plain outcome.
 RESULTS: dict[str, Callable[[Any], Any]] = {
     "put": lambda o: {"inserted": o},
     "put_mismatched": lambda o: {"inserted": o},

@@ -54,7 +54,7 @@ def arguments_of(s: State, op: str, args: dict[str, Any]) -> Names:
         first = s.in_flight[0].number if s.in_flight else None
         if args["write"] != first:
             raise ValueError(f"write {args['write']} is not the first in flight, {first}")
-        return {"durable": False} if op == "fail_write" else {}
+        return {"durable": False} if op == "fail_write" else {}  # not recorded: assumed not to be stored
     if op == "roll_ledger":
         if args["ledger"] != s.ledger + 1:
             raise ValueError(f"ledger {args['ledger']} does not follow {s.ledger}")
@@ -75,7 +75,7 @@ def result(cfg: Config, op: str, outcome: Any, recorded: Names) -> Any:
     """Returns an outcome in recorded form."""
 
     def recorded_form(effects: Effects) -> Names:
-        kinds = {True: "batch", False: "single"}
+        kinds = {True: "batch", False: "single"}  # by `Write.batched`
         found: dict[str, Any] = {COUNTED[op]: effects.number} if op in COUNTED else {}
         found["writes"] = [
             {"write": w.number, "kind": kinds[w.batched], "records": list(w.records), "bytes": w.size}
@@ -83,7 +83,7 @@ def result(cfg: Config, op: str, outcome: Any, recorded: Names) -> Any:
         ]
         found["callbacks"] = [callback(each) for each in effects.callbacks]
         if op == "close":
-            found["already_done"] = effects.number == 1
+            found["already_done"] = effects.number == 1  # 1: the returned future is complete
         if effects.closed:
             found["close_completed"] = True
         if effects.thrown:
