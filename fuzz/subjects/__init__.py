@@ -7,6 +7,6 @@ The functions of a module are
     coverage     (config, state) -> the coverage key; coverage does not distinguish states with the same key
     measures     (state) -> a number that scopes bound
     twin         `from_tla`: (config, variables of the TLA+ twin) -> the model's state
-    corruptions  (config, state) -> the state with one thing wrong, or None if the state cannot be corrupted so. The
+    corruptions  (config, state) -> the state with one thing wrong, or None if this is not possible in the state. The
                  docstring says what is wrong
 """

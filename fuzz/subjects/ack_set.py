@@ -7,8 +7,8 @@ from impl.ack_set import AckSets
 from invariants import ack_set as invariants
 from model.ack_set import AckPosition, Batch, Config, State, ack_set
 
-#: ack sets of no, one, two and four words; zero words at the end and before it; bits at word boundaries; full batches
-#: of 10, 64, 65 and 128 messages
+#: ack sets of no, one, two and four words; zero words at the end, and before a word that is not zero; bits at word
+#: boundaries; batches of 10, 64, 65 and 128 messages, all unacknowledged
 ACK_SETS = (
     (),
     (0,),
@@ -202,6 +202,7 @@ subject = Subject(
     scopes={"smoke": SMOKE, "words": WORDS},
     measures={"open_batches": open_batches},
     corrupt={each.__name__: each for each in (bit_is_beyond_the_batch, bit_set_is_negative, next_number_is_in_use)},
-    partition=lambda action, arguments: "batch" in arguments or action == "open_batch",  # False: a function of ack sets
+    # False: the action is a function of its arguments, and uses no batch of the state
+    partition=lambda action, arguments: "batch" in arguments or action == "open_batch",
     steps=64,
 )

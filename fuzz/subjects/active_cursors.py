@@ -31,7 +31,10 @@ LAST = Position(1, 2**63 - 1)
 
 
 def names_mostly_slowest(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns every name. Most of the values are the slowest cursor: a consumer that catches up moves it."""
+    """Returns every cursor name. More than half of the values are the slowest cursor.
+
+    A consumer that catches up moves the slowest cursor.
+    """
     names = tuple(range(cfg.cursors))
     slowest, smallest = None, LAST
     for c in s.cursors:
@@ -47,12 +50,16 @@ def delays_around_grace_period(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns numbers of cursors, positions, cursors at the largest position, pending changes and removed nodes."""
+    """Returns numbers of cursors, positions, cursors at the largest position, pending changes and removed nodes.
+
+    Also returns whether at most one cursor has no position, whether the grace period is not over, whether a cursor is
+    durable, and how many items there are beyond the cursors with a position.
+    """
     positions = [c.position for c in s.cursors if c.position is not None]
     tail = positions.count(max(positions)) if positions else 0
     pending = removed = 0
     if s.nodes is not None:
-        pending = len(s.nodes.updates) + 4 * len(s.nodes.removals)
+        pending = len(s.nodes.updates) + 4 * len(s.nodes.removals)  # both numbers in one
         removed = len([n for n in s.nodes.linked + s.nodes.unlinked if not n.present])
     return (
         len(s.cursors),
@@ -226,7 +233,7 @@ def without_times(s: State) -> State:
 
 #: Actions that change no state of any container.
 QUERIES = frozenset({"should_cache_added_entries", "get_cursor", "size"})
-#: Actions that change no state of `definition`. The two that are added flush the linked list.
+#: Actions that change no state if the container is `definition`. The two added here flush the linked list.
 ALL_QUERIES = QUERIES | {"slowest_position", "number_at_same_position_or_before"}
 
 subject = Subject(

@@ -36,7 +36,7 @@ def near(ledgers: tuple[int, ...], first_unacked: int) -> tuple[Position, ...]:
 
 
 def positions(cfg: Config, s: State) -> tuple[Position, ...]:
-    """Returns positions near the mark-delete position, those of the first, last and next entry, and two of no entry."""
+    """Returns positions near the mark-delete position, of the first, last and next entry, and some without entry."""
     known, ledgers = near(s.ledgers, s.acks.first_unacked), s.ledgers
     last, count = len(ledgers), ledgers[-1]
     ends = Position(1, 0), Position(last, count - 1), Position(last, count), Position(last, count + 1)
@@ -45,7 +45,7 @@ def positions(cfg: Config, s: State) -> tuple[Position, ...]:
 
 @lru_cache(maxsize=256)
 def sets_of(size: int) -> tuple[AckSet | None, ...]:
-    """Returns ack sets: none, no words, zero words; most or one message unacknowledged; all; a bit beyond the batch."""
+    """Returns ack sets: none, no words, zero words; one, most or all messages remain; only a bit beyond the batch."""
     everything = 2**size - 1
     masks = [everything & ~1, everything >> 1, everything & ~2, 1, 1 << size - 1, everything & ~5, everything & ~3]
     sets = [words_of(mask) for mask in masks if mask]
@@ -98,10 +98,10 @@ def lists_near(sizes: tuple[int, ...], first: int, known: tuple[Position, ...]) 
 
 @lru_cache(maxsize=1024)
 def lists_spread(sizes: tuple[int, ...], ledgers: tuple[int, ...], last: int) -> Lists:
-    """Returns lists with one ack: of entry `last`, of the next two, or of one 32 entries later.
+    """Returns lists with one ack: of entry `last`, of one of the next two entries, or of the entry 34 after `last`.
 
-    Such acks leave many ranges and ack sets. If `last` is near the end of the backlog, the entry half way to it takes
-    its place.
+    Such acks leave many ranges and ack sets. If `last` is near the end of the backlog, the entry `last // 2` is used
+    instead of `last`.
     """
     last = last if last + 2 < sum(ledgers) else last // 2
     numbers = [n for n in (last, last + 1, last + 2, last + 2, last + 34) if n < sum(ledgers)]
@@ -110,7 +110,10 @@ def lists_spread(sizes: tuple[int, ...], ledgers: tuple[int, ...], last: int) ->
 
 
 def lists(cfg: Config, s: State) -> Lists:
-    """Returns lists near the mark-delete position, lists with the position after the last entry, and the empty list."""
+    """Returns lists near the mark-delete position, lists with the position after the last entry, and the empty list.
+
+    In a long backlog, also returns lists that are spread over the backlog.
+    """
     first, ledgers = max(s.acks.first_unacked - 1, 0), s.ledgers
     found = lists_near(cfg.batch_sizes, first % len(cfg.batch_sizes), near(ledgers, s.acks.first_unacked))
     if cfg.entries >= _LONG_BACKLOG and len(found) > 1:

@@ -42,7 +42,10 @@ def has_writer(s: State, broker: int) -> bool:
 
 
 def brokers_that_apply(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns every broker; more often the destination of the newest record, which then acts while others lag."""
+    """Returns every broker; more often the destination of the newest record, which then acts while others lag.
+
+    While there is a stale owner, the destination is still more frequent.
+    """
     return (*range(cfg.brokers), *(s.records[-1].dst,) * (4 if stale_owner(s) is None else 24))
 
 
@@ -68,7 +71,11 @@ def clients(cfg: Config, s: State) -> tuple[int, ...]:
 def situation(cfg: Config, s: State) -> str:
     """Returns the name of a race that is possible in the state; without a race, "broken", "transfer" or "calm".
 
-    In the situation "broken", a broker is not registered.
+    fenced adds    a broker has unconfirmed entries, and can no longer write
+    stale owner    a broker owns the bundle in its view only, and the new owner cannot write yet
+    two owners     a broker owns the bundle in its view only, and the new owner can write
+    reload         at the owner, a topic object is disconnected, or an older one has a pending clean-up
+    broken         a broker is not registered
     """
     newest = s.records[-1]
     objects = [o for t in s.topics for o in t.objects if o is not None]
@@ -143,7 +150,7 @@ SMOKE = Scope(
         "owner": "both brokers of the scope",
         "topic": "the only one",
         "client": "the only producer of the scope",
-        "kept": "none or one; more than one unconfirmed entry of a fenced ledger is excluded",
+        "kept": "of the unconfirmed entries of a fenced ledger, none or one is kept; excludes several",
         "messages": "two: the smallest number that can be reordered",
         "entries": "two; excludes most duplicates without deduplication",
     },

@@ -71,7 +71,10 @@ def enabled_threads(threads: str, counters: tuple[str, ...]) -> Domain:
 
 
 def enabled_threads_and_first(threads: str, counters: tuple[str, ...]) -> Domain:
-    """Returns the domain of `enabled_threads`. If it is not empty, it also has thread 0, which may be refused."""
+    """Returns a domain: the enabled threads, as `enabled_threads`; if there are some, also thread 0.
+
+    The step of thread 0 is refused if thread 0 is not enabled.
+    """
     field = State._fields.index(threads)
 
     def domain(cfg: Config, s: Any) -> tuple[int, ...]:
@@ -178,13 +181,13 @@ REASONS = dict.fromkeys(ENABLED, "enabled threads; the refusal of others is left
     "trigger_bytes": "zero: every counted insert exceeds the trigger and may schedule an eviction",
     "target_bytes": "zero: a size pass frees all bytes that were counted when it began",
     "extend_ttl_of_recently_accessed": "on: accessed entries are requeued",
-    "pool": "two wrappers: excludes defects that need three slots in the queue",
+    "pool": "two wrappers: excludes defects that need three wrappers in the queue",
     "inserters": "two: they race for a position and for `evictionInProgress`",
     "removers": "one: excludes two concurrent removals",
     "cache": "the only one",
     "busy": "two operations in progress: excludes races of three threads",
     "tasks": "two: the reference schedules at most one; some other profile schedules any number",
-    "slots": "one more than wrappers, the maximum of the reference; some other profile queues a wrapper twice",
+    "slots": "one more than wrappers: the reference queues a wrapper at most once, some other profile twice",
     "expired": "any entry may be expired or not",
 }
 ALL = tuple(cache_steps.actions)

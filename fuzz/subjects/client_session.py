@@ -170,12 +170,12 @@ BOTH = Scope(
     bounds={"sent": 1, "entries": 1},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "both handlers without faults; refusals, errors and timeouts are in the scopes of one handler",
+        "actions": "both handlers with CLOSE; broken connections, refusals and errors are in the scopes of one handler",
         "receiver_queue_size": "one: the smallest queue",
         "handler": "both handlers at once",
         "message": "the message of the only entry",
         "sent": "one message from the producer to its ack",
-        "entries": "one entry: without faults no message is stored twice",
+        "entries": "one entry: excludes a message that is stored twice",
     },
 )
 

@@ -129,7 +129,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     grants = sorted((g.request, g.permits, sorted(g.copies)) for g in variables["grants"])
     granted = {name: i for i, name in enumerate([(n, index) for n, _, indices in grants for index in indices], 1)}
     held = {(q.number, h.entry): 0 for q in variables["requests"] for h in _all_held(q.part)}
-    held = {name: -i for i, name in enumerate(held, 1)}
+    held = {name: -i for i, name in enumerate(held, 1)}  # held copies have negative numbers, the others positive ones
     following = len(granted) + 1
 
     def numbered(copies: Copies) -> tuple[int, ...]:  # the model's numbers of the copies
@@ -252,7 +252,7 @@ SMOKE = Scope(
         "copies": "two: the whole range of one request",
         "requests": "one: shared reads are in the scope sharing",
         "reads": "one outstanding read",
-        "tasks": "two: one more than at_most_one_eviction_task allows",
+        "tasks": "two: one more than the property at_most_one_eviction_task allows",
         "lowest_count": "zero: excludes negative read counts",
     },
 )

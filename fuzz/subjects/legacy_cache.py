@@ -25,7 +25,7 @@ def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def amounts(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns numbers of bytes: zero, small ones, those around the total size, and two with rounded shares."""
+    """Returns numbers of bytes: zero, small ones, those around the total size, and two whose shares are rounded."""
     total = sum(size(held) for held in s.caches)
     return 1, 10, 3, total, total + 1, total // 2, 0, 55, 110
 

@@ -32,6 +32,7 @@ def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
 def watermarks(cfg: Config, s: State) -> tuple[float, ...]:
     """Returns typical watermarks, or the watermark with which the queued task frees `bytes_with_different_shares`."""
     wanted = bytes_with_different_shares(s) if s.tasks else 0
+    # a task frees the bytes by which the total size at its scheduling exceeds the watermark, rounded down to bytes
     return ((s.tasks[0] - wanted + 0.5) / s.max_bytes,) if wanted else (0.9, 0.5, 0.0, 0.99, 1.0)
 
 
@@ -50,7 +51,7 @@ def bytes_with_different_shares(s: State) -> int:
 
 @lru_cache(maxsize=8192)
 def most_bytes_with_different_shares(larger: int, smaller: int) -> int:
-    """Returns the largest number of bytes of which a cache has different shares in floating point and in integers.
+    """Returns the largest number of bytes to free whose share for a cache differs in floating point and in integers.
 
     The arguments are the sizes of two caches. Returns 0 if there is no such number.
     """

@@ -67,7 +67,10 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns the reads and pending entries of one subscription; cached entries, ledgers and eviction tasks."""
+    """Returns the reads and pending entries of one subscription; cached entries, ledgers and eviction tasks.
+
+    The subscription is always the same for the same facts: the one whose facts are the greatest as text.
+    """
     subs = [
         (
             cfg.types[i % len(cfg.types)],
@@ -94,7 +97,7 @@ def entries(s: State) -> int:
 
 
 def ledgers(s: State) -> int:
-    """Returns the number of the last ledger."""
+    """Returns the id of the last ledger. Ledger ids start at 0."""
     return s.ledgers[-1].ledger
 
 

@@ -76,7 +76,7 @@ def durations(cfg: Config, s: State) -> tuple[int, ...]:
 
     No duration is much longer than a delay or a bucket: periodic timers would run too often.
     """
-    short = 1 if cfg.clock_unit == "ms" else 7_000_001
+    short = 1 if cfg.clock_unit == "ms" else 7_000_001  # no whole number of milliseconds
     length, delay, clock = bucket_length(cfg), delay_of(cfg, None) or 0, s.now + s.wall_offset
     boundary = length - (clock + delay) % length
     found = [0, short, 3 * short, boundary - 1, boundary]
@@ -157,7 +157,7 @@ REASONS = {
     "advance_time.timer_lag": "on time, or so late that no run happens: the timer task then runs at any later time",
     "overdue": "longer than a bucket; excludes later runs",
     "pending": "each entry in two or three buckets; excludes more nacks",
-    "reach": "excludes more distant buckets; one that is longer due has no other effect",
+    "reach": "excludes more distant buckets; a bucket that is due for longer has no other effect",
 }
 
 SMOKE = Scope(
@@ -249,7 +249,7 @@ NIGHTLY = CI.changed(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Returns the state for the twin's variables. Its nacks are a set of pairs (time, entry). It has no message ids."""
+    """Returns the state for the twin's variables. The twin has a set of pairs (time, entry), and no message ids."""
     pairs = sorted((time, Position(*entry)) for time, entry in variables["nacks"])
     times = dict.fromkeys(time for time, _ in pairs)
     buckets = tuple([Bucket(time, tuple([entry for at, entry in pairs if at == time])) for time in times])

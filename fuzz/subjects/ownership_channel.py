@@ -138,6 +138,7 @@ def absent(s: State) -> int:
     )
 
 
+#: Requests, and how brokers process the records that requests append.
 REQUESTS = ("lookup", "unload", "read", "notify", "finish")
 SMOKE = Scope(
     actions=(
@@ -204,7 +205,7 @@ RECOVERY = scope(
         "read",
         "notify",
         "finish",
-        *invariants.RECOVERY[3:],
+        *invariants.RECOVERY[3:],  # the first three are listed above
         "restart",
         "elect_unnoticed",
         "crash",
@@ -291,6 +292,7 @@ NIGHTLY = scope(
     actions="requests, handlers, jumps and removals",
     brokers="three: source, destination, and a broker that only reads",
     broker="all brokers of the scope",
+    dst="two of the brokers",
     lookup_dst="two of the brokers",
     unload_dst="one of the brokers, and no destination",
     unread="two messages; longer delays are left to fuzzing",

@@ -129,7 +129,7 @@ def last_entries(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def survivors(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns numbers of entries in flight that survive: none, one, half, all, and one more than there are."""
+    """Returns numbers of entries in flight that survive a crash: none, one, half, all, one more than there are."""
     count = len(s.in_flight)
     return 0, 0, 1, count, count // 2, count + 1
 
@@ -246,7 +246,7 @@ CI = Scope(
         "entry": "one: the entry of the individual acks",
         "ack_cumulative.ack_set": "the first message of the batch, which individual acks can have, too",
         "acknowledge.ack_set": "a consumer acks the whole entry",
-        "commit.low_watermark": "one: every commit aborts the first transaction",
+        "commit.low_watermark": "one: a commit of the second transaction aborts the first",
         "abort.low_watermark": "zero: an abort applies its low watermark as a commit does",
         "durable": "both: the entry of a failed append is in the log or not",
         "stops": "both: a failed read ends the replay, or is retried",

@@ -137,7 +137,7 @@ REASONS = {
     "last": "a range up to each position",
     "slots": "excludes states with a third slot, such as two entries behind a detached wrapper",
     "age": "TTL plus one: an older entry is expired as well; excludes entries that stay longer",
-    "requeues": "one more than the maximum; a larger count changes no decision; only recent access leads beyond it",
+    "requeues": "one more than the maximum, by a requeue for recent access; a larger count changes no decision",
     "lowest_count": "minus one: a smaller read count only needs more replays to become positive",
 }
 
@@ -343,7 +343,7 @@ def concerns(cfg: Config, key: tuple[int, Position], action: str, arguments: tup
         return cfg.released_value_stays_counted or outcome != {"entries": 0, "bytes": 0}
     if action not in ("get_range", "remove_range", "invalidate_ledger", "clear"):
         return key == key_of(action, arguments)
-    (cache, *within), (of_cache, position) = arguments, key
+    (cache, *within), (of_cache, position) = arguments, key  # `within`: first and last position of a range
     is_outside = len(within) > 1 and not within[0] <= position <= within[1]
     return cache == of_cache and not is_outside
 

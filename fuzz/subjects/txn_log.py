@@ -107,7 +107,7 @@ SMOKE = Scope(
         "actions": "append, delete, persist, fail and replay; excludes participants, trimming and time",
         "max_records": "two: two transactions share an entry, or an entry is flushed with one record",
         "max_ranges": "one: two entries have at most one range",
-        "max_ack_sets": "one: of two partly deleted entries, a record keeps the first only",
+        "max_ack_sets": "one: of two partly deleted entries, the persisted cursor keeps the first only",
         "timeout_ms": "zero: time does not advance in this scope",
         "txn": "the first transaction is updated; the second stays OPEN",
         "to": "commit: an abort has the same steps",
@@ -126,7 +126,7 @@ CI = SMOKE.changed(
     domains={"txn": (0, 1)},
     reasons={
         "actions": "append, delete, persist, crash and replay; flushes of partial batches are in the scope smoke",
-        "max_ranges": "zero: no record keeps a deleted range that follows an undeleted entry",
+        "max_ranges": "zero: the persisted cursor keeps no deleted range that follows an undeleted entry",
         "txn": "both are updated, in any order: each can end first, and can be updated after its end",
     },
 )

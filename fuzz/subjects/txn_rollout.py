@@ -22,10 +22,13 @@ def stores(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Returns the stage of the upgrade or downgrade: "old", "new", "off" (flags), "over" or "downgrade".
+    """Returns the stage of the upgrade or downgrade: "old", "new", "off", "over" or "downgrade".
 
-    In "old" and "downgrade", some brokers are old; "downgrade" comes after the last ledgers were recorded. In "over",
-    brokers may be downgraded.
+    old          some brokers are old, and no store has a recorded last ledger
+    new          all brokers are new, and some have the flag on
+    off          all brokers are new, with the flag off; downgrades are not allowed yet
+    over         all brokers are new, and may be downgraded
+    downgrade    some brokers are old, and the last ledgers were recorded
     """
     new_brokers = sum([broker.new for broker in s.brokers])
     if new_brokers < cfg.brokers:

@@ -19,7 +19,7 @@ FAILURES = ("nothing",) * 12 + ("size", "single", "single", "batch")
 def sizes(cfg: Config, s: State) -> tuple[int, ...]:
     """Returns 0, 1, fractions of `max_bytes`, and sizes around the space left in the buffer and around `max_bytes`."""
     left, most = cfg.max_bytes - s.size, cfg.max_bytes
-    if most == 1000 and left > 500:
+    if most == 1000 and left > 500:  # 1000 is the largest `max_bytes` in the settings of the subject
         return 0, 1  # small records: many are buffered before `max_bytes` is reached
     found = (0, 1, most // 3, most // 3, most // 2, left - 1, left, left + 1, most - 1, most, most + 3)
     return tuple([size for size in found if size >= 0])
@@ -71,7 +71,7 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def records(s: State) -> int:
-    """Returns the number of records of a canonical state."""
+    """Returns the number of records of a canonical state, in which records are numbered from 1."""
     return s.next_record - 1
 
 
@@ -81,7 +81,7 @@ def tasks(s: State) -> int:
 
 
 def ledgers(s: State) -> int:
-    """Returns the number of the ledger of the next entry."""
+    """Returns the id of the ledger of the next entry."""
     return s.ledger
 
 
@@ -116,7 +116,7 @@ SMOKE = Scope(
         "fails_on": "none: failures are in the scope failures",
         "count": "one task at a time",
         "by": "one millisecond at a time",
-        "durable": "true: a failed write is durable; a lost write leaves no entry",
+        "durable": "true: a failed write leaves an entry; a lost write, which leaves none, is in the scope ci",
         "records": "three pending or stored records: a batch and one before or after it",
         "tasks": "three: a tick, a record and a close; excludes longer queues",
         "closers": "one: a second close is in the scope failures",
