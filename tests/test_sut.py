@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import time
@@ -197,6 +198,15 @@ def test_only_what_a_program_can_do_is_driven(brokerproof: Any) -> None:
     wrong = PARTIAL.replace('["add"]', '["fly"]')
     ran = brokerproof("sut", "canary", *PATIENT, "--", sys.executable, "-c", wrong)
     assert (ran.code, ran.err) == (2, "brokerproof: the program has the action fly, canary has add, take\n")
+
+
+def test_a_command_with_braces_is_shown_as_it_is(brokerproof: Any) -> None:
+    wrong = PARTIAL.replace("<= 8", "<= 9")
+    ran = brokerproof("sut", "canary", "--traces", 20, *PATIENT, "--json", "--", sys.executable, "-c", wrong)
+    assert ran.code == 1
+    [finding, *_] = ran.json["findings"]
+    assert finding["trace"] in finding["replay"]
+    assert finding["replay"].endswith(shlex.join([sys.executable, "-c", wrong]))
 
 
 def test_a_program_with_other_abilities_is_ended(brokerproof: Any, tmp_path: Path) -> None:

@@ -16,7 +16,9 @@ from model.machine import plain
 
 
 def explained(found: FindingRow, path: str, replay: str = "brokerproof replay {}") -> ExplainedFinding:
-    """Returns a finding with its explanation. `path` is its trace file; `replay` is the command that replays it.
+    """Returns a finding with its explanation.
+
+    `path` is its trace file. `replay` is the command that replays the file; its first `{}` stands for the path.
 
     Cost: one replay with every step checked, and one for each rule of the profile.
     """
@@ -26,7 +28,7 @@ def explained(found: FindingRow, path: str, replay: str = "brokerproof replay {}
         needed = {rule.name for rule in explanation.rules}
         defect = known_defect(found.subject, trace.config, cause_of(trace), needed)
         related = None if defect is not None else related_defect(found.subject, trace.config, needed)
-    return with_explanation(found, path, explanation, defect, replay.format(path), related)
+    return with_explanation(found, path, explanation, defect, replay.replace("{}", path, 1), related)
 
 
 def with_explanation(
