@@ -295,7 +295,7 @@ def with_bytes(s: State, e: Entry) -> tuple[int, ...]:
     return s.sizes[: e.cache] + (s.sizes[e.cache] + e.bytes,) + s.sizes[e.cache + 1 :]
 
 
-def copy_number_beyond_next(_cfg: Config, s: State) -> State | None:
+def next_copy_number_is_in_use(_cfg: Config, s: State) -> State | None:
     """The next copy number is that of an open copy."""
     copies = [c for h in (*s.queue, *s.stash, *s.orphaned_copies) if h is not None for c in h.copies]
     return s._replace(next_copy=max(copies)) if copies else None
@@ -518,7 +518,7 @@ subject = Subject(
         "size_too_large": size_too_large,
         "size_too_small": size_too_small,
         "entry_queued_twice": entry_queued_twice,
-        "copy_number_beyond_next": copy_number_beyond_next,
+        "next_copy_number_is_in_use": next_copy_number_is_in_use,
         "copy_numbers_restart": copy_numbers_restart,
     },
     largest={"max_requeue_times": 300, "set_max_requeue_times.value": 300},  # a pass visits an entry that many times

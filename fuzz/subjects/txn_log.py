@@ -256,7 +256,7 @@ def ack_set_is_empty(_cfg: Config, s: State) -> State | None:
     return s._replace(acks=s.acks._replace(partial=(Partial(first.entry, 0), *s.acks.partial[1:])))
 
 
-def entry_is_in_no_ledger(_cfg: Config, s: State) -> State:
+def ledger_has_missing_entry(_cfg: Config, s: State) -> State:
     """The ledgers have one entry more than the log."""
     return s._replace(ledgers=(*s.ledgers[:-1], s.ledgers[-1] + 1))
 
@@ -377,7 +377,7 @@ subject = Subject(
         "first_unacked_entry_is_deleted": first_unacked_entry_is_deleted,
         "deleted_entry_is_beyond_log": deleted_entry_is_beyond_log,
         "ack_set_is_empty": ack_set_is_empty,
-        "entry_is_in_no_ledger": entry_is_in_no_ledger,
+        "ledger_has_missing_entry": ledger_has_missing_entry,
         "transactions_share_position": transactions_share_position,
         "transactions_are_unordered": transactions_are_unordered,
         "durable_mark_is_trimmed": durable_mark_is_trimmed,
