@@ -356,7 +356,7 @@ def test_a_broken_property_is_named_with_its_guarantee() -> None:
         if f is not None and f.broken_property == "latest_put_sets_expected_read_count"
     )
     assert finding.difference.message.startswith(
-        "latest_put_sets_expected_read_count: After a put, a readable entry has the expected"
+        "latest_put_sets_expected_read_count: After a put, the entry at the position, if readable, has the expected read"
     )
 
 

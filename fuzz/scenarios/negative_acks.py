@@ -38,13 +38,13 @@ def nack(run: Run, count: int, gap: int) -> None:
 
 def again(run: Run) -> None:
     """Nacks the newest received message again."""
-    if run.consumers and run.taken:
+    if run.consumers and run.taken.get(0):
         run.call(_NACK, [run.taken[0] - 1])
 
 
 def acknowledge(run: Run) -> None:
     """Acknowledges the newest received message. A nack of the message stays pending."""
-    if run.consumers and run.taken:
+    if run.consumers and run.taken.get(0):
         run.call("acknowledge", [run.taken[0] - 1])
 
 
@@ -53,7 +53,7 @@ def close(run: Run) -> None:
     if run.consumers:
         run.observed.calls.append(run.client("close_consumer"))
         run.consumers = run.observed.consumers = 0
-        if run.taken:
+        if run.taken.get(0):
             run.call(_NACK, [run.taken[0] - 1])
 
 
