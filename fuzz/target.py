@@ -29,8 +29,8 @@ class Target:
 
     `config` is the config of a profile or of one trace. The second side is the model under `other_config` if this is
     given, else the foreign program `program` if this is given, else the implementation. An implementation has the rules
-    of the reference, so it is the second side only if `config` has these rules. Otherwise, and with `model_only`, the
-    model runs alone.
+    of the reference, so it is the second side only if `config` has these rules. Under other rules, and with
+    `model_only`, the model runs alone.
     """
 
     subject: Subject

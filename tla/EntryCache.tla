@@ -95,8 +95,8 @@ Read == \E topic \in cache, l \in ledger, low \in first, high \in last, n \in re
 ReadOne == \E topic \in cache, p \in position : Become(AfterRead(topic, p[1], p[2], p[2], 0))
 
 \* InflightReadsLimiter.timeoutCheck: the timer fails the requests at the head of the queue that have waited for permits
-\* as long as the timeout, or longer.  Then the requests behind the failed ones are granted permits, up to the first
-\* that does not fit.  Without timer_grants_next, they wait for the next release.
+\* as long as the timeout, or longer.  The next queued requests are then granted permits, up to the first that does not
+\* fit.  Without timer_grants_next, they wait for the next release.
 AfterExpiry ==
   LET expired == Expired(Contents, {})
       left == FailTimedOut(expired.c, expired.failed)

@@ -1,7 +1,7 @@
 """Pulsar's binary protocol: frames, checksums, and protobuf messages built from a table of field numbers.
 
 A frame is the length of all that follows, the length of a command, and the command. Lengths have four bytes,
-big-endian. Behind the command, SEND and MESSAGE have headers and payload: optionally the magic number 0x0e01 and the
+big-endian. After the command, SEND and MESSAGE have headers and payload: optionally the magic number 0x0e01 and the
 CRC32C of all bytes that follow, then the length of the metadata, the metadata, and the payload. Functions here take
 headers and payload as `message`; `topic.py` calls them `headers_and_payload`. The payload of a batch has for each of
 its messages the length of the `SingleMessageMetadata`, the `SingleMessageMetadata`, and the message's own payload.

@@ -231,7 +231,7 @@ def estimated_bytes(stored: tuple[int, ...], entries: int) -> int:
 def expire_waiting_reads(cfg: Config, s: State) -> Step[State, Reading]:
     """`InflightReadsLimiter.timeoutCheck`: the timer fails the requests at the head of the queue that have timed out.
 
-    Then the requests behind the failed ones are granted permits, up to the first one that does not fit. Without
+    The next queued requests are then granted permits, up to the first one that does not fit. Without
     `timer_grants_next`, they wait for the next release.
     """
     limits, failed = limiter.expire(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
