@@ -100,7 +100,7 @@ def applied(cfg: Config, s: State, broker: int, view: int) -> State:
         s = s._replace(topics=tuple([fenced(cfg, t, broker) for t in s.topics]))
     if cfg.variant == "V2" and r.source == broker and r.state == "acquiring":
         s = sent_to_all(s, broker, Command("prepare", r.dst))
-    # an override that names no source returned the bundle to this broker, the source of the transfer
+    # a forced Owned record without source: an override returned the bundle to its source
     if cfg.variant == "V2" and r == Record("owned", broker, None, True):
         s = sent_to_all(s, broker, Command("close", broker))
     is_named = r.source == broker if r.state == "owned" else b.named_source
@@ -194,7 +194,7 @@ def close_timeout(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bo
     """`BrokerService.unloadServiceUnit`: closing the topics exceeds `namespaceBundleUnloadingTimeoutMs`.
 
     With `close_timeout_publishes` the source appends the record of its duty; otherwise it goes on closing its topics.
-    Returns whether a record is appended that readers accept.
+    Returns whether the source appends a record that readers accept.
     """
     if s.brokers[broker].duty != "release":
         return refused(s, "not_enabled", "the broker closes no ledgers")
@@ -276,7 +276,10 @@ def without_broker(t: Topic, broker: int) -> Topic:
 
 @bundle_transfer.action
 def restart(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """`ServiceUnitStateChannelImpl.handleExisting`: a broker starts, registers, and acts on the newest record."""
+    """`ServiceUnitStateChannelImpl.handleExisting`: a broker starts, registers, and reads the newest record.
+
+    With `restart_acts_on_record` the broker acts on the record as in `deliver`.
+    """
     if s.brokers[broker].alive:
         return refused(s, "illegal_state", "the broker is running")
     s = with_broker(s, broker, Broker(True, True, len(s.records) - 1, "", False, 0))

@@ -247,6 +247,7 @@ def receive(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> 
     elif kind == "prepare":
         left = left._replace(paused=True)
     elif kind == "receipt" and value is not None and value <= c.done:
+        # `c.done` is the sequence id of the oldest pending message
         left = left._replace(done=c.done + (value == c.done))
     elif kind == "receipt":
         return broken(s, topic, client), len(c.up)

@@ -23,10 +23,9 @@ more, even if the other broker owns the bundle in its own view.
 connect to the destination in advance. The model leaves out this second connection: the destination begins to load a
 topic that has a paused client, and the source's close command moves the paused client to the destination in one step.
 
-The reference differs from Pulsar in rules of `Config` (see `fuzz/defects/`). A topic is stale if it is fenced for a
-transfer, or if its broker does not own the bundle:
-  * a broker disconnects the clients of its stale topics on any Owned record, even if the record names it as owner, or
-    does not name it at all;
+The reference differs from Pulsar in rules of `Config` (see `fuzz/defects/`):
+  * a broker that applies an Owned record disconnects the clients of its stale topics. A topic is stale if it is fenced
+    for a transfer, or if its broker does not own the bundle. The record need not name the broker as source;
   * the source retries a failed close, and continues a close that times out. It appends Assigning only when the ledger
     of every topic is closed;
   * an unregistered broker answers no request. When it registers again, it first applies the newest record;

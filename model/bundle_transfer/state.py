@@ -115,8 +115,8 @@ class Config(NamedTuple):
     removal_compares_instance: Annotated[bool, Rule(Origin.READ, {False: "before apache/pulsar#26145"})] = True
     #: whether a topic that is closing opens again when its last pending write completes
     drained_topic_reopens: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#7735"})] = False
-    #: whether the source also parks requests during the transfer. If so, the source appends the record of its duty only
-    #: when no client waits at the source, and the client waits for that record: a deadlock
+    #: whether the source also parks requests during the transfer. A parked client waits for the source's next record,
+    #: and the source appends that record only when no client waits at the source: a deadlock
     source_parks: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#22112"})] = False
     #: whether closing a cursor waits until the bundle has an owner
     cursor_close_checks_ownership: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#21332"})] = False

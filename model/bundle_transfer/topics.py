@@ -83,8 +83,8 @@ def open_topic(
     """`ManagedLedgerImpl.initialize`: the broker opens the topic's managed ledger.
 
     Recovery fences the last ledger, and keeps the first `kept` of its unconfirmed entries. A new ledger accepts writes.
-    With `load_checks_ownership_again`, a broker that does not own the bundle any more gives up the load, and the step
-    fails. Returns the length of the log.
+    With `load_checks_ownership_again`, the broker must own the bundle: the destination of a transfer waits until it
+    does, and the step of any other broker fails and gives up the load. Returns the length of the log.
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -233,11 +233,11 @@ def fail_close(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) 
 def disconnect(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) -> Step[State, int | None]:
     """`ServiceUnitStateChannelImpl.handleOwnEvent`: phase 2; a broker that knows the new owner closes its stale topic.
 
-    The broker sends every attached client a close command with the owner's address; in V3 without address. A topic is
-    stale if its broker does not own the bundle, or if it is fenced for a transfer. In V1a, V1b, V2 and V3 the source
-    sends the command as soon as the ledger is closed, with the address of the destination. With
+    A topic is stale if its broker does not own the bundle, or if it is fenced for a transfer. With
     `stale_topics_closed_on` "owner_names_source", a broker closes a stale topic only if the last Owned record that it
-    applied names it as source. Returns the address.
+    applied names it as source. In V1a, V1b, V2 and V3 the source closes its topic before there is an owner: as soon as
+    the ledger is closed. Every attached client gets a close command with the address of the owner or destination; in V3
+    without address. Returns the address.
     """
     t, r = s.topics[topic], view_of(s, broker)
     o = t.objects[broker]

@@ -111,8 +111,8 @@ def marked_deleted(cfg: Config, s: State, subscription: int, mark: Position) -> 
     """`ManagedCursorImpl.setAcknowledgedPosition`: acknowledges all entries up to a position.
 
     The mark-delete position becomes that position, and then advances over individually acknowledged entries that
-    directly follow. If the read position is not after the mark-delete position then, the read position becomes the next
-    position. Entries up to the mark-delete position leave the replay queue and the pending acks of consumers.
+    directly follow. A read position that is not after the new mark-delete position moves to the position after it.
+    Entries up to the mark-delete position leave the replay queue and the pending acks of consumers.
     """
     sub = s.subscriptions[subscription]
     while (after := valid_from(s, following(mark))) in sub.acked:

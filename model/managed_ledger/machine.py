@@ -234,8 +234,8 @@ def disconnect(cfg: Config, s: State, subscription: SubscriptionNumber, consumer
     """`PersistentDispatcherMultipleConsumers.removeConsumer`: moves the consumer's pending acks to the replay queue.
 
     No count rises. A failover subscription has no replay queue: if its active consumer leaves, the subscription
-    delivers again from the mark-delete position. When the last consumer of any subscription leaves, the replay queue is
-    cleared, the reads are cancelled and the cursor becomes inactive.
+    delivers again from the mark-delete position. When the last consumer leaves a subscription of any type, the replay
+    queue is cleared, the reads are cancelled and the cursor becomes inactive.
     """
     sub = s.subscriptions[subscription]
     gone = next((c for c in sub.consumers if c.consumer == consumer), None)

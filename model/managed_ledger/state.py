@@ -96,7 +96,7 @@ class Config(NamedTuple):
         Setting("keySharedLookAheadMsgInReplayThresholdPerSubscription", (("4.0", 20_000), ("5.0", 40_000))),
     ] = 20_000
 
-    #: whether the release of an entry lowers the count of the entry although its read was discarded
+    #: whether discarding a read lowers the counts of its entries, although they were not sent
     discarded_read_marks_read: Annotated[
         bool,
         Rule(

@@ -3,7 +3,8 @@
 Models `ServiceUnitStateChannelImpl` and its callers in `ExtensibleLoadManagerImpl` and `UnloadManager`. The records are
 stored in the system topic (`ServiceUnitStateTableViewImpl`) or in the metadata store
 (`ServiceUnitStateMetadataStoreTableViewImpl`, PIP-378). One step is one request, one read of records with the start of
-their handlers, the end of one handler with its write, or one event of a broker, a session or the leader.
+their handlers, the end of one handler with its write, or one event of a broker, a session or the leader. The handler of
+a record (`handleAssignEvent` and so on) does a broker's part of a transition.
 
 State (`state.py`):
 

@@ -11,8 +11,9 @@ state `Init`. A record may name two brokers, a source and a destination:
     Splitting   the source, which is still the owner, splits the bundle
     Deleted     the source has split the bundle
 
-`keeps_left` is `shouldKeepLeft`. Each reader of the topic calls `keeps_left` for each message, and each writer to the
-metadata store calls it before the write. `keeps_left` checks versions first, then force, the transition, the brokers.
+`keeps_left` (`shouldKeepLeft`) decides whether a new record is rejected. Records are messages of a system topic, and
+each reader decides; or they are stored in the metadata store, and the writer decides. `keeps_left` checks the versions
+first, then force, the transition, and the brokers.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ACTIVE: frozenset[str] = IN_FLIGHT | {"Owned"}
 #: The states in which a bundle has no owner and needs none. The monitor removes old records in these states.
 SEMI_TERMINAL: frozenset[str] = frozenset({"Free", "Deleted"})
 
-#: The empty broker name: the record names no broker. `BLANK` is not equal to a missing name (null).
+#: The empty string as the name of a broker. It names no broker, like None, but is not equal to None.
 BLANK = -1
 #: `VERSION_ID_INIT`.
 VERSION_ID_INIT = 1
@@ -105,8 +106,8 @@ class Config(NamedTuple):
             },
         ),
     ] = "in_flight"
-    #: which bundles a clean-up retries until their records no longer name its target. ordinary: the bundles outside
-    #: the system namespace
+    #: a clean-up of a broker overrides each record that needs this broker, once. For which bundles the clean-up repeats
+    #: this until no such record is left. ordinary: the bundles outside the system namespace
     clean_up_retries: Annotated[
         Literal["all", "ordinary", "none"],
         Rule(
@@ -118,8 +119,8 @@ class Config(NamedTuple):
             },
         ),
     ] = "all"
-    #: whether a lookup in a disabled channel assigns the bundle. In Pulsar, only a lookup that began before the channel
-    #: was disabled does so
+    #: whether a lookup in a disabled channel assigns the bundle. (In Pulsar, only if it began before the channel was
+    #: disabled; the model does not make this distinction.)
     disabled_channel_assigns: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#26520"})] = False
     #: which old records the monitor removes. semi_terminal: only Free and Deleted records
     monitor_removes: Annotated[
@@ -127,7 +128,8 @@ class Config(NamedTuple):
     ] = "semi_terminal"
     #: whether a clean-up of a broker also overrides an Owned record that names this broker as source
     source_of_owned_is_orphan: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#23064"})] = False
-    #: answered: the source of a transfer answers a lookup at once, with the destination. parked: it parks the lookup
+    #: answered: the source of a transfer answers a lookup at once, with the destination. parked: it answers when the
+    #: bundle has an owner
     lookup_at_source: Annotated[
         Literal["answered", "parked"], Rule(Origin.READ, {"parked": "before apache/pulsar#22112"})
     ] = "answered"

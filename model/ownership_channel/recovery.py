@@ -271,8 +271,8 @@ def replacement(data: Data, target: int | None, dst: int | None, *, is_graceful:
     Without `dst` the returned record is Free. `is_graceful`: the clean-up runs at the target, so an Owned record
     becomes Releasing, and the target closes the bundle's topics.
     """
-    # the target of a clean-up is the owner of each orphan that is Owned; a stuck record is in flight
     version = next_version(data)
+    # an orphan that is Owned belongs to a clean-up, and its target becomes the source; a stuck record is in flight
     source = data.source_broker if data.state in IN_FLIGHT else target
     if dst is None:
         return Data("Free", None, source, version, force=True)

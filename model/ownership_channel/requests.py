@@ -97,8 +97,9 @@ def unload(
 ) -> Step[State, int]:
     """`ServiceUnitStateChannelImpl.publishUnloadEventAsync`: a broker writes Releasing for an Owned bundle.
 
-    Any broker may write the record. The bundle is transferred to `dst`, or freed if `dst` is None. With `force` the
-    bundle is being deleted: the source also removes the bundle's record. The checks are those of
+    Any broker may write the record, and its unload is then pending. The bundle is transferred to `dst`, or freed if
+    `dst` is None. With `force` the bundle is being deleted: the source also removes the bundle's record. With
+    `transfer_order` "assigning_first", a transfer begins with Assigning in place of Releasing. The checks are those of
     `ExtensibleLoadManagerImpl.unloadNamespaceBundleAsync`. Returns the version of the record.
     """
     at = s.brokers[broker]
@@ -162,8 +163,9 @@ def read(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
 def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
     """`TableViewImpl.handleMessage`: a broker reads the compacted topic instead of its unread messages.
 
-    The compacted topic has the last accepted record of each bundle, unless a tombstone has removed this record. The
-    view keeps its record of a bundle without unread messages. Returns the number of records that the view accepts.
+    The compacted topic has the last accepted record of each bundle. It has no record of a bundle that was removed by a
+    tombstone. The view keeps its record of such a bundle, and of a bundle without unread messages. Returns the number
+    of records that the view accepts.
     """
     at = s.brokers[broker]
     if not at.is_up or at.read == len(s.log):

@@ -22,7 +22,8 @@ from model.ownership_channel.records import (
 )
 from model.values import record
 
-#: A broker's session with the metadata store (`ServiceUnitStateChannelImpl.MetadataState`).
+#: A broker's session with the metadata store (`ServiceUnitStateChannelImpl.MetadataState`). Unstable: the session is
+#: lost; Jittery: the session is new.
 Session = Literal["Stable", "Jittery", "Unstable"]
 
 
@@ -49,8 +50,8 @@ class CleanUp(NamedTuple):
 
     target: int
     is_running: bool  # false: scheduled; the clean-up runs once the target has failed the health check
-    #: the orphans that the clean-up still has to override, except those that are retried (`is_retried`). Each orphan is
-    #: the record that was in the view when the clean-up began
+    #: orphans in the view when the clean-up began, without the overridden ones. Orphans of bundles that are retried
+    #: (`is_retried`) are not here: they are looked up in the view (`orphans_left`)
     snapshot: tuple[BundleRecord, ...]
 
 
@@ -75,7 +76,7 @@ class Broker(NamedTuple):
 class State(NamedTuple):
     """The brokers of a cluster, and the records of the channel."""
 
-    leader: int | None
+    leader: int | None  # None: no broker is elected
     leader_knows: bool  # whether the leader knows that it was elected
     #: by bundle: the last accepted record, which is the record in the metadata store, or the record in the view of a
     #: reader that has read every message of the topic
@@ -231,12 +232,10 @@ def put(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> S
 
 
 def notified(cfg: Config, s: State, broker: int, bundle: int) -> State:
-    """Returns the state after a broker read the stored record.
+    """Returns the state after a broker read the stored record: the bundle's record in the view is not stale any more.
 
-    If the broker's view had another record, the handler of the stored record is called.
-
-    With `blind_retry`, two records of the same version count as the same record (`ServiceUnitStateData.equals` before
-    apache/pulsar#24186).
+    If the broker's view had another record, the handler of the stored record is called. With `blind_retry`, two records
+    of the same version count as the same record (`ServiceUnitStateData.equals` before apache/pulsar#24186).
     """
     at, stored = s.brokers[broker], s.settled[bundle]
     s = with_broker(s, broker, is_stale=with_item(at.is_stale, bundle, False)) if at.is_stale[bundle] else s
@@ -298,12 +297,15 @@ def removed(cfg: Config, s: State, broker: int, bundle: int, data: Data) -> Stat
 
 
 def is_retried(cfg: Config, bundle: int) -> bool:
-    """Whether a clean-up retries the bundle until its record no longer names the target."""
+    """Whether a clean-up overrides the bundle's records until the view has no orphan of the bundle."""
     return cfg.clean_up_retries == "all" or (cfg.clean_up_retries == "ordinary" and not is_system(cfg, bundle))
 
 
 def orphans_left(cfg: Config, at: Broker, job: CleanUp) -> tuple[BundleRecord, ...]:
-    """Returns the orphans that a clean-up still has to override: retried ones in the view, then its snapshot."""
+    """Returns the orphans that a clean-up still has to override.
+
+    For a bundle that is retried, this is an orphan that the view has now. The other orphans are in the snapshot.
+    """
     retried = [
         BundleRecord(bundle, data)
         for bundle, data in enumerate(at.view)
