@@ -232,9 +232,9 @@ def storage_failures_count_down(cfg: Config, before: State, event: Event, after:
     """A storage read fails if and only if `failing_reads` is above 0, and then lowers `failing_reads` by 1."""
     if event.name == "fail_next_storage_reads":
         return bool(after.failing_reads == event.arguments["number"])
-    # a read that is rejected, or in which the policy throws, is not checked
+    # the policy can throw in a read, but only after the storage read has succeeded
     if event.name not in READS or isinstance(event.outcome, Refused | Failed):
-        return event.name in READS or after.failing_reads == before.failing_reads
+        return bool(after.failing_reads == before.failing_reads)
     failed = bool(event.outcome.storage_reads) and before.failing_reads > 0
     return (event.outcome.outcome == "failed") == failed and after.failing_reads == before.failing_reads - failed
 

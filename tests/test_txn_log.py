@@ -498,6 +498,14 @@ def test_record_round_trips_through_wire_form(record: Record) -> None:
             TransactionRecord("ADD_PARTITION", 3, partitions=("a",), max_local_txn_id=3),
             "the name a is not persistent://public/default/topic-partition- and a number",
         ),
+        (
+            TransactionRecord("ADD_PARTITION", 3, max_local_txn_id=3),
+            "a record of transaction 3 has 0 participants, not 1",
+        ),
+        (
+            TransactionRecord("ADD_PARTITION", 3, partitions=("a", "b"), max_local_txn_id=3),
+            "a record of transaction 3 has 2 participants, not 1",
+        ),
     ],
 )
 def test_invalid_wire_record_is_rejected(record: TransactionRecord, message: str) -> None:

@@ -223,19 +223,19 @@ def commit(store: Store, number: int, tables: Mapping[str, pa.Table]) -> Commit:
     """Writes a round's tables, then its commit file. Returns the commit. Cost: linear in the size of the tables.
 
     The names of the files contain the number of the attempt, which is the number of commit files that earlier attempts
-    at this round have left. If several commit files of a round are complete, the first in the order of their names
-    counts.
+    at this round have left. If several commit files of a round are complete, that of the earliest attempt counts.
     """
-    attempt = len([name for name in store.sizes(_COMMITS) if name.startswith(f"{_round_name(number)}-")])
+    earlier = [name for name in store.sizes(_COMMITS) if name.startswith(f"{_round_name(number)}-")]
+    attempt = f"{_round_name(number)}-{len(earlier):04d}"
     files = {}
     for name, table in tables.items():
         data = as_parquet(table)
         digest = hashlib.sha256(data).hexdigest()
-        file = File(f"{name}/{_round_name(number)}-{attempt}-{digest[:12]}.parquet", len(data), digest)
+        file = File(f"{name}/{attempt}-{digest[:12]}.parquet", len(data), digest)
         store.write(file.path, data)
         files[name] = file
     body = {"round": number, "tables": {name: file._asdict() for name, file in files.items()}}
-    store.write(f"{_COMMITS}/{_round_name(number)}-{attempt}.json", to_json({**body, "sha256": _digest(body)}))
+    store.write(f"{_COMMITS}/{attempt}.json", to_json({**body, "sha256": _digest(body)}))
     return Commit(number, files)
 
 

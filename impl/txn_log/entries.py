@@ -51,8 +51,8 @@ def to_wire(record: Record) -> TransactionRecord:
 def from_wire(record: TransactionRecord) -> Record:
     """Returns the record of a wire form, which is one of `to_wire`. O(1).
 
-    Raises BadValue if the record has no last id, or if the statuses of an update or the name of a participant are not
-    those of `to_wire`.
+    Raises BadValue if the record has no last id, if the statuses of an update or the name of a participant are not
+    those of `to_wire`, or if a participant record does not have exactly one participant.
     """
     txn, last_id = record.txnid_least_bits, record.max_local_txn_id
     if last_id is None:
@@ -64,9 +64,12 @@ def from_wire(record: TransactionRecord) -> Record:
         if to is None:
             raise BadValue(f"an update of transaction {txn} from {record.expected_status} to {record.new_status}")
         return Record(txn, "UPDATE", last_id, to=to)
+    names = record.partitions if record.op == "ADD_PARTITION" else [s.subscription for s in record.subscriptions]
+    if len(names) != 1:
+        raise BadValue(f"a record of transaction {txn} has {len(names)} participants, not 1")
     if record.op == "ADD_PARTITION":
-        return Record(txn, "ADD_PARTITION", last_id, name=_number(record.partitions[0], _TOPIC))
-    return Record(txn, "ADD_SUBSCRIPTION", last_id, name=_number(record.subscriptions[0].subscription, _SUBSCRIPTION))
+        return Record(txn, "ADD_PARTITION", last_id, name=_number(names[0], _TOPIC))
+    return Record(txn, "ADD_SUBSCRIPTION", last_id, name=_number(names[0], _SUBSCRIPTION))
 
 
 def _number(name: str, prefix: str) -> int:

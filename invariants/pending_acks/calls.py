@@ -150,9 +150,9 @@ def results_follow_status(cfg: Config, before: State, event: Event, after: State
     """A request completes successfully only in a ready handle, when its log entry is appended, and before every failed
     request of this entry.
 
-    If conflicts are detected after the append, the order of the results is not checked. An entry is in flight until its
-    append ends. The entry of a failed append is in the log if it is durable. Only a successful append redelivers
-    messages.
+    If conflicts are detected after the append, and the cursor rejects a commit of the entry, the results are not
+    checked. An entry is in flight until its append ends. The entry of a failed append is in the log if it is durable.
+    Only a successful append redelivers messages.
     """
     if is_error(event):
         return True
@@ -174,11 +174,11 @@ def results_follow_status(cfg: Config, before: State, event: Event, after: State
         return False
     if event.name == "write_fails" or before.status != "ready":
         return set(found) <= {"failed"}
-    # the handle was ready: in the reference, a request fails only if a commit stops the handle, and requests before
-    # this commit are done
-    if cfg.conflict_check == "after_append" or after.status != "ready":
-        return found == sorted(found, key=("done", "conflict", "failed").index) or cfg.conflict_check != "before_append"
-    return "failed" not in found
+    # the handle was ready: a request fails only if the cursor rejects a commit. In the reference, this commit stops the
+    # handle, so the requests after it fail, too
+    if event.name == "written" or (cfg.conflict_check == "before_append" and after.status == "ready"):
+        return "failed" not in found
+    return cfg.conflict_check == "after_append" or found == sorted(found, key=("done", "conflict", "failed").index)
 
 
 @always(pending_acks, on=("read_entry", "end_replay"))
