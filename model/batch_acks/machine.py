@@ -222,8 +222,8 @@ def with_individual_ack(cfg: Config, batch_acks: bool, acks: Acks, entry: int, a
 def with_acks(cfg: Config, s: State, after: Acks, *, individual: bool = False) -> State:
     """Returns the state with new acknowledgements; the mark-delete and read positions advance.
 
-    A change makes the cursor dirty. If `partial_acks_are_dirty` is false, individual acks make the cursor dirty if and
-    only if an entry is individually deleted in `after`, before the mark-delete position advances.
+    A change makes the cursor dirty. Exception: if `partial_acks_are_dirty` is false, individual acks make the cursor
+    dirty if and only if `after` has an individually deleted entry.
     """
     makes_dirty = after is not s.acks and after != s.acks
     if individual and not cfg.partial_acks_are_dirty:
@@ -252,7 +252,8 @@ def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | 
     if s.batch_acks and ack_set and cfg.cumulative_sets == "replace_if_further":
         target = future_entry_number(s.ledgers, position) if entry is None else entry
         s = s._replace(acks=with_ack_set_replaced_if_further(cfg, s, target, requested))
-        requested = None  # memory already has the ack set, which never deletes the entry
+        # memory already has the ack set. As in Pulsar, the mark-delete goes to the previous entry, whatever the ack set
+        requested = None
     wrong = mark_delete_error(before, entry, requested)
     if entry is None or wrong:
         if cfg.cumulative_ack_is_validated_first or s.acks == before.acks:
@@ -288,9 +289,8 @@ def with_ack_set_replaced_if_further(cfg: Config, s: State, entry: int | None, g
     """`ackBatchPosition`, the rule "replace_if_further": returns the acknowledgements with the entry's new ack set.
 
     The given ack set becomes the entry's ack set if the entry has none, or if the first set bit of the given one is
-    later. Ack sets of entries before the previous entry, the target of the mark-delete, are dropped. Before
-    apache/pulsar#23833, a rejected `asyncMarkDelete` without an ack set also dropped ack sets; no profile has that
-    behaviour.
+    later. The mark-delete goes to the previous entry; ack sets of entries before that entry are dropped. No profile has
+    the behaviour before apache/pulsar#23833: a rejected `asyncMarkDelete` without an ack set also dropped ack sets.
     """
     if entry is None or given is None:
         return s.acks

@@ -1,15 +1,15 @@
 """Acknowledgements of a cursor: settings, rules and state, and functions on acknowledgements and records.
 
-Entries are numbered from 0 across all ledgers; an empty ledger takes no entry number. A record is what a write stores:
-a `PositionInfo` in the cursor ledger, or a `ManagedCursorInfo` in the metadata store. Acknowledgements, in memory and
-in records, are a triple:
+Entries are numbered from 0 across all ledgers; an empty ledger takes no entry number. An entry is *deleted* if all its
+messages are acknowledged. The *remaining* messages of an entry are the unacknowledged ones. The acknowledgements are a
+triple (`Acks`), in memory and in records:
 
     first_unacked  the first entry after the mark-delete position. Between steps, this entry is not deleted
     deleted        a mask: bit n is set if entry n is individually deleted (`individualDeletedMessages`); the bits of
                    entries before `first_unacked` are clear
     partial        the entries with an ack set (`batchDeletedIndexes`), each with the mask of its remaining messages
 
-An entry is deleted if all its messages are acknowledged. Remaining messages are the unacknowledged ones.
+A *record* is what a write stores: a `PositionInfo` in the cursor ledger or a `ManagedCursorInfo` in the metadata store.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class Config(NamedTuple):
     max_ack_sets: Annotated[
         int, AtLeast(0), Setting("managedLedgerMaxBatchDeletedIndexToPersist", (("4.0", 10_000), ("5.0", 200_000)))
     ] = 200_000
-    #: a cursor that is closed with at most this many ranges is stored in the metadata store, with more ranges in the
-    #: cursor ledger. -1: always in the cursor ledger. If `max_ranges` is 0, the cursor is stored in the metadata store,
-    #: whatever this limit. (apache/pulsar#25992 raised the defaults of the three limits.)
+    #: a closed cursor with at most this many ranges is stored in the metadata store, a cursor with more ranges in the
+    #: cursor ledger. -1: every cursor is stored in the cursor ledger. If `max_ranges` is 0, every cursor is stored in
+    #: the metadata store, whatever this limit. (apache/pulsar#25992 raised the defaults of the three limits.)
     max_ranges_in_metadata: Annotated[
         int,
         AtLeast(-1),
@@ -68,13 +68,14 @@ class Config(NamedTuple):
     lists_are_atomic: Annotated[bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})] = (
         True
     )
-    #: whether an ack set whose words are all 0 acknowledges the whole entry if batch-index acks are disabled, as an ack
-    #: set without words does. Otherwise such an ack set has no effect if batch-index acks are disabled
+    #: if batch-index acks are disabled: whether an ack set whose words are all 0 acknowledges the whole entry, as an
+    #: ack set without words does; otherwise it has no effect
     zero_words_mean_whole: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})
     ] = True
-    #: whether a batch-index ack makes a cursor without individually deleted entries dirty. Otherwise an individual ack
-    #: makes the cursor dirty if and only if an entry is individually deleted before the mark-delete position advances
+    #: whether every individual ack that changes memory makes the cursor dirty, also one that changes only ack sets.
+    #: Otherwise `asyncDelete` makes the cursor dirty if and only if, before the mark-delete position advances, an entry
+    #: is individually deleted, by this list or by an earlier one
     partial_acks_are_dirty: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})
     ] = True
@@ -122,7 +123,7 @@ class Partial(NamedTuple):
 
 @record
 class Acks(NamedTuple):
-    """The acknowledged entries and messages: the triple that the module's docstring describes."""
+    """The acknowledgements: the triple that the module's docstring describes."""
 
     first_unacked: int = 0
     deleted: int = 0

@@ -107,19 +107,19 @@ def acks_of_others(cfg: Config, s: State, txn: int) -> list[PositionAck]:
 
 
 def pending_cumulative_ack(cfg: Config, s: State) -> CumulativeAck | None:
-    """Returns the cumulative ack that is pending, or counts as pending.
+    """Returns the last cumulative ack that is pending or counts as pending.
 
-    Of several, the last one is returned. A cumulative ack that is buffered or in flight is after a pending one.
+    The log order is: pending, in flight, buffered.
     """
     records = buffered_or_in_flight_acks(cfg, s, cumulative=True)
     return CumulativeAck(records[-1].txn, records[-1].acks[0]) if records else s.cumulative_ack
 
 
 def first_position_after(ack: PositionAck) -> tuple[int, int]:
-    """`PositionAckSetUtil.compareToWithAckSet`: returns the first message after a cumulative ack, for comparisons.
+    """Returns the first message after a cumulative ack, as (entry, batch index).
 
-    The result is (entry, batch index). After an ack of a whole entry, the result is (next entry, -1), which is before
-    every message of the next entry.
+    After an ack of a whole entry, the result is (next entry, -1), which is before every message of the next entry. To
+    compare two results is to compare the acks (`PositionAckSetUtil.compareToWithAckSet`).
     """
     first = lowest_set_bit(ack.ack_set or 0)
     return (ack.entry, first) if first >= 0 else (ack.entry + 1, -1)
@@ -136,20 +136,20 @@ def covered_messages(cfg: Config, cumulative: CumulativeAck | None, entry: int) 
 
 
 def union_of(acks: list[PositionAck]) -> list[PositionAck]:
-    """Returns the acks of an entry merged into one ack (`individualAckPositions`): a list of one ack, or no ack."""
+    """Returns the acks of one entry, merged into one ack (`individualAckPositions`); an empty list if there is none."""
     return list(merged_all((), tuple(acks)))
 
 
 def overlaps(cfg: Config, ack: PositionAck, pending: PositionAck) -> bool:
     """`PositionAckSetUtil.isAckSetOverlap`: returns whether a batch-index ack overlaps a pending ack of the same entry.
 
-    With `overlap_check` "trimmed_words", only the messages in the words of the pending ack set are compared. If the
-    pending ack is for the whole entry, the rule `batch_index_of_pending_entry_conflicts` is the result.
+    If the pending ack is for the whole entry, the result is the value of the rule
+    `batch_index_of_pending_entry_conflicts`.
     """
     if pending.ack_set is None:
         return cfg.batch_index_of_pending_entry_conflicts
     both = messages_of(cfg, ack) & messages_of(cfg, pending)
-    if cfg.overlap_check == "trimmed_words":
+    if cfg.overlap_check == "trimmed_words":  # compares only messages in the words that are left after trimming
         both &= bits_below(64 * len(words_of(pending.ack_set)))
     return both != 0
 

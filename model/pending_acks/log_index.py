@@ -1,13 +1,13 @@
 """Sparse index of the pending-ack log: the prefixes of the log that can be mark-deleted (PIP-153).
 
-Models `MLPendingAckStore.pendingAckLogIndex` and `LogIndexLagBackoff`. A key has two positions, one in the topic and
-one in the log: no record up to the log position acks an entry after the topic position. When the subscription's
+Models `MLPendingAckStore.pendingAckLogIndex` and `LogIndexLagBackoff`. The index maps positions in the topic to
+positions in the log: no record up to the log position acks an entry after the topic position. When the subscription's
 persisted mark-delete position reaches the topic position, the log is mark-deleted at the log position. The index is
 checked only when a log entry is appended or replayed.
 
-A log entry adds a key if it has acks and if at least `max_index_lag` records follow the last key, including those of
-this log entry. `max_index_lag` grows with the number of keys (`LogIndexLagBackoff`): with exponent 1, the number of
-keys is in the order of the square root of the number of records.
+The index counts the records that are appended or replayed after it got its last key. When a log entry with acks raises
+this count to `max_index_lag` or more, the index gets a key for this log entry. `max_index_lag` grows with the number of
+keys (`LogIndexLagBackoff`): with exponent 1, n records have in the order of sqrt(n) keys.
 
 Log positions count from the first entry after the log's mark-delete position; a mark-delete shifts them.
 """
@@ -28,7 +28,10 @@ class LagBackoff(NamedTuple):
 
 
 class Key(NamedTuple):
-    """No record of the log up to and including `log_position` acks an entry after `ack_position`."""
+    """A key of the index (`ack_position`) with its value (`log_position`).
+
+    No record of the log up to and including `log_position` acks an entry of the topic after `ack_position`.
+    """
 
     ack_position: int
     log_position: int
@@ -38,8 +41,8 @@ class Key(NamedTuple):
 class LogIndex(NamedTuple):
     """The index and the counters that decide when a key is added."""
 
-    current_lag: int  # number of records after the last key that was added (`currentIndexLag`)
-    max_index_lag: int  # value of `current_lag` from which on a log entry with acks adds a key (`maxIndexLag`)
+    current_lag: int  # number of records since the last key was added (`currentIndexLag`)
+    max_index_lag: int  # lowest value of `current_lag` at which a log entry with acks adds a key (`maxIndexLag`)
     max_ack_position: int  # last entry of the topic that any record acks; -1 if none (`maxAckPosition`)
     keys: tuple[Key, ...]  # ascending in both positions
 
@@ -63,8 +66,8 @@ def empty_index(backoff: LagBackoff) -> LogIndex:
 def with_entry(backoff: LagBackoff, index: LogIndex, records: int, ack_position: int, log_position: int) -> LogIndex:
     """`MLPendingAckStore.handleMetadataEntry`: returns the index with one more log entry, of `records` records.
 
-    `ack_position` is the last entry of the topic that these records ack. If the log entry has only commits and aborts,
-    `ack_position` is -1, and no key is added. A new key replaces a key with the same `ack_position`.
+    `ack_position` is the last entry of the topic that these records ack; -1 if they are only commits and aborts. Such a
+    log entry adds no key. A new key replaces a key with the same `ack_position`.
     """
     current, max_ack = index.current_lag + records, max(index.max_ack_position, ack_position)
     if ack_position < 0 or current < index.max_index_lag:

@@ -1,13 +1,14 @@
 """Pending-ack handle of one subscription: acknowledgements made inside transactions (PIP-160, PIP-153).
 
 Models `PendingAckHandleImpl` (the handle), `MLPendingAckStore` (its log) and `LogIndexLagBackoff`. One step is one
-request, one flush, one log entry that is appended or replayed, one ack or write of the subscription's cursor, one
-opening or close, the end of a replay, or one failure. The subscription's cursor is that of `model/batch_acks`.
+request, one flush, one log entry that is appended or replayed, one consumer's ack without a transaction, one write of
+the subscription's cursor, one opening or close, the end of a replay, or one failure. The cursor is that of
+`model/batch_acks`.
 
-A message is *acknowledged* if the subscription's cursor has its ack. A message becomes *pending* in a transaction when
-the handle applies the transaction's ack of the message. It stays pending until the handle applies a commit or abort of
-the transaction, or the handle is no longer open. In the profile `reference`, a new ack also conflicts with acks whose
-records are buffered or in flight (`conflicts.py`).
+A message is *acknowledged* if the cursor has its ack. A message becomes *pending* in a transaction when the handle
+applies the transaction's ack of the message: live, when the ack's record is durable. The message stays pending until
+the handle applies a commit or abort of the transaction, or the handle is no longer open. In the profile `reference`, a
+new ack also conflicts with acks whose records are not durable yet (`conflicts.py`).
 
     individual ack   a list of positions with optional ack sets; all become pending, or the request fails with
                      `TransactionConflictException`
@@ -21,8 +22,8 @@ records are buffered or in flight (`conflicts.py`).
     log              every accepted request appends one record. Records are buffered; a flush appends them as one log
                      entry. When the entry is durable, its records are applied and the futures of the requests complete,
                      in order
-    trimming         the log is mark-deleted up to a key of the sparse index (`log_index.py`) if all acks up to the key
-                     are at or before the subscription's persisted mark-delete position
+    trimming         a prefix of the log is mark-deleted if all its acks are at or before the cursor's persisted
+                     mark-delete position. A sparse index has the prefixes that are tried (`log_index.py`)
     replay           an opened handle applies the records of the log; until the replay ends, requests are queued
 
 A message is pending in at most one transaction, whatever the ack types (apache/pulsar#4265). An ack set is a mask, in
@@ -166,9 +167,9 @@ def with_append(cfg: Config, s: State, request: Request) -> State:
 
 
 def taken(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str]:
-    """Returns the state after a ready handle takes a request, the reply, and why the request conflicts, or ''.
+    """Takes a request in a ready handle: appends its record, or rejects an ack that conflicts.
 
-    The handle appends the record of the request, or rejects an ack that conflicts. Models
+    Returns the state, the reply, and why the request conflicts, or ''. Models
     `internal{Individual,Cumulative}AcknowledgeMessage`, `internalCommitTxn` and `internalAbortTxn`.
     """
     record = request.record
@@ -177,7 +178,7 @@ def taken(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str]:
         if why:
             return s, Reply(request.number, "conflict"), why
         return with_append(cfg, s, request), Reply(request.number, "queued"), ""
-    # `is_cumulative` is the ack type of the commit or abort record. In the reference, the type has no effect.
+    # `is_cumulative`: whether the ack type of the commit or abort record is Cumulative. The reference ignores this type
     latest = pending_cumulative_ack(cfg, s)
     is_cumulative = latest is not None and latest.txn == record.txn
     # In a shipped broker, if another transaction has a cumulative ack, a commit completes without a record
@@ -191,7 +192,7 @@ def taken(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str]:
 
 
 def received(cfg: Config, s: State, record: LogRecord, low_watermark: int) -> Step[State, Reply]:
-    """Returns the state after a request arrives, and the reply.
+    """Returns the step in which a request arrives.
 
     A ready handle takes the request. An initializing handle queues the request. In status none, the handle queues the
     request and starts the replay. In status error or closed, the request fails with `ServiceUnitNotReadyException`.
@@ -221,7 +222,8 @@ def ack_individual(cfg: Config, s: State, txn: Txn, acks: tuple[AckArgument, ...
 
     The request fails with `TransactionConflictException` if one of its messages is pending individually in any
     transaction, including its own, or pending cumulatively in another transaction. The request also fails if an ack set
-    acks a message that is acknowledged, or if every message of an entry is acknowledged.
+    acks a message that is acknowledged, or if an entry is completely acknowledged. An ack of a whole entry of which
+    only some messages are acknowledged succeeds.
     """
     if not acks:
         return refused(s, "illegal_argument", "acks is empty")
@@ -245,7 +247,7 @@ def ack_cumulative(cfg: Config, s: State, txn: Txn, entry: Number, ack_set: Numb
     """
     ack, everything = PositionAck(entry, ack_set or None), all_messages(cfg, entry)
     invalid = ack_set_error(cfg, entry, ack_set)
-    # the set bits are the tail if they and the bits below the lowest set bit are the whole batch
+    # `ack_set & -ack_set` is the lowest set bit; minus 1, it is all bits below. With these bits, a tail is the batch
     if not invalid and ack.ack_set is not None and ack.ack_set | (ack.ack_set & -ack.ack_set) - 1 != everything:
         invalid = f"ack_set is {ack_set}, which does not leave the tail of the batch"
     if invalid:
@@ -292,7 +294,7 @@ def persist(cfg: Config, s: State) -> Step[State, bool]:
 
 @pending_acks.action
 def flush(cfg: Config, s: State) -> Step[State, int]:
-    """`TxnLogBufferedWriter`: starts the append of the buffered records as one log entry; returns how many they are."""
+    """`TxnLogBufferedWriter`: appends the buffered records as one log entry, now in flight; returns their number."""
     if not s.buffer:
         return refused(s, "not_enabled", "the buffer is empty")
     return s._replace(buffer=(), in_flight=(*s.in_flight, s.buffer)), len(s.buffer)
@@ -301,7 +303,8 @@ def flush(cfg: Config, s: State) -> Step[State, int]:
 def applied(cfg: Config, s: State, request: Request, cursor_rejects: bool) -> tuple[State, str, tuple[Redelivery, ...]]:
     """Returns the state after a durable record is applied, the result of the request, and the redelivered messages.
 
-    The result is '' if the request's future never completes.
+    `cursor_rejects`: the cursor rejects the acks that a commit applies. The result is '' if the request's future never
+    completes.
     """
     record = request.record
     if record.op == "ack":
@@ -355,8 +358,7 @@ def stale_txns(cfg: Config, s: State) -> list[int]:
     """`handleLowWaterMark`: returns the transactions with pending acks that the low watermark aborts now.
 
     A transaction whose abort is already buffered or in flight is left out. With `low_watermark_aborts` "from_first",
-    only the transaction whose first individual ack is the oldest is returned, and none if an internal abort is buffered
-    or in flight.
+    only the first of `individual_acks` can be returned, and none is while an internal abort is buffered or in flight.
     """
     txns = [each.txn for each in s.individual_acks]
     aborts = [request for request in buffered_or_in_flight(s) if request.record.op == "abort"]
@@ -370,7 +372,7 @@ def stale_txns(cfg: Config, s: State) -> list[int]:
 
 
 def stopped(cfg: Config, s: State, status: Literal["error", "closed"]) -> tuple[State, tuple[Reply, ...]]:
-    """Returns the state with the handle in error or closed, and the replies to the queued and buffered requests."""
+    """Stops the handle: returns the state, and the replies to the queued and buffered requests, which fail."""
     failed = tuple(
         [Reply(request.number, "failed") for request in (*s.accept_queue, *s.buffer) if request.number != INTERNAL]
     )
@@ -398,9 +400,9 @@ def without_ended(s: State) -> tuple[State, int]:
 
 
 def appended(s: State, is_durable: bool) -> tuple[State, tuple[Request, ...]]:
-    """Returns the state after the append of the first entry in flight ends, and the requests of the entry.
+    """Ends the append of the first entry in flight: returns the state, and the requests of the entry.
 
-    If `is_durable`, the log has the entry.
+    If `is_durable`, the entry is added to the log.
     """
     requests, *rest = s.in_flight
     log = (*s.log, tuple([request.record for request in requests])) if is_durable else s.log
@@ -635,9 +637,9 @@ def canonical(cfg: Config, s: State) -> State:
 def observe(cfg: Config, s: State) -> dict[str, object]:
     """Returns the status, the acknowledged and pending messages as masks, and the log's size and index.
 
-    Acknowledged messages are those after the mark-delete position.
+    `acknowledged` has only messages after the mark-delete position.
     """
-    # the entries after those that are individually deleted or have an ack set
+    # the entry after the last individually deleted one, and for each ack set the entry after it
     after_acked = [s.cursor.deleted.bit_length(), *[p.entry + 1 for p in s.cursor.partial]]
     entries = range(s.cursor.first_unacked, max(after_acked))
     cumulative = s.cumulative_ack

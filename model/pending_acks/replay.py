@@ -82,15 +82,15 @@ def with_replayed(cfg: Config, s: State, record: LogRecord) -> State:
 def with_replayed_acks(cfg: Config, s: State, record: LogRecord) -> State:
     """`handleIndividualAckRecover`: returns the state after an individual ack is replayed.
 
-    A record that conflicts with pending acks is dropped: a broker that appends a record before it checks the ack logs
-    acks that it then rejects. A record with a batch index of an entry that is pending as a whole is always dropped.
-    What is dropped because of the cursor depends on `replay_drops`.
+    A record that conflicts with pending acks is dropped: with `conflict_check` "after_append", the log has records of
+    rejected acks. A record with a batch-index ack of an entry that is pending as a whole is always dropped. What is
+    dropped because of the cursor depends on `replay_drops`.
     """
     if has_batch_index_of_pending_entry(s, record) or pending_conflict(cfg, s, record):
         return s
     acks = record.acks
     if cfg.replay_drops == "record":
-        # Of the conflicts, only one with the cursor in memory is left here.
+        # the record has no conflict with pending acks (see above), so `conflict` compares it with the cursor in memory
         acks = () if conflict(cfg, s, record) else acks
     else:
         durable = s.durable_cursor
@@ -102,8 +102,7 @@ def with_replayed_cumulative(cfg: Config, s: State, record: LogRecord) -> State:
     """`handleCumulativeAckRecover`: returns the state after a cumulative ack is replayed.
 
     The record is dropped if its entry is at or before the persisted mark-delete position, or if the ack conflicts with
-    pending acks; with `replay_drops` "record", also if it conflicts with the cursor in memory. A shipped
-    `MLPendingAckReplyCallBack` replays the ack without its ack set.
+    pending acks; with `replay_drops` "record", also if it conflicts with the cursor in memory.
     """
     ack = record.acks[0]
     if ack.entry < s.durable_cursor.first_unacked or pending_conflict(cfg, s, record):
@@ -116,7 +115,11 @@ def with_replayed_cumulative(cfg: Config, s: State, record: LogRecord) -> State:
 
 
 def without_ended_records(log: tuple[LogEntry, ...]) -> tuple[LogEntry, ...]:
-    """Returns the log without each transaction's records up to and including its last commit or abort (PIP-160)."""
+    """Returns the log without the records of ended transactions (PIP-160).
+
+    Of each transaction, the last commit or abort is removed, and the transaction's records before it. Log entries
+    without remaining records are removed.
+    """
     kept: list[LogEntry] = []
     ended: set[int] = set()
     for entry in reversed(log):

@@ -1,9 +1,12 @@
 """Pending acks of one subscription: settings, rules and state, and functions on the cursor and the log.
 
-Entries of the topic are numbered from 0. An ack set is a mask of the messages that the ack leaves unacknowledged, as in
-Pulsar: bit i, of value 2 ** i, is batch index i; a clear bit acks the message. The ack set None acks the whole entry.
-An ack with an ack set is a batch-index ack. An ack set 0 acks every batch index; it results only from the AND of ack
-sets, because a request with the ack set 0 is an ack with the ack set None.
+Entries of the topic are numbered from 0. The ack type of an ack is individual or cumulative.
+
+As in Pulsar, an ack set is a mask with a bit for each message of a batch: bit i is batch index i. A clear bit acks the
+message; a set bit leaves the message unacknowledged. An ack with an ack set is a *batch-index ack*; an ack without one
+(None) acks the whole entry. An ack set is *empty* if it is 0: every batch index is acked. A request with an empty ack
+set is treated as a request without one. So the ack set of a pending ack is empty only after several batch-index acks of
+one transaction were merged (AND of the ack sets).
 """
 
 from __future__ import annotations
@@ -58,8 +61,8 @@ class Config(NamedTuple):
         ),
     ] = True
     #: When conflicts are detected: before or after the append of the record. With `after_append`, the log also has the
-    #: records of rejected acks, and a replay cannot tell these records from those of accepted acks: if the cursor has
-    #: lost the acknowledgement that an ack conflicted with, the replay makes the rejected ack pending.
+    #: records of rejected acks. A replay checks every record again. But if the reason for the rejection was an
+    #: acknowledgement that the cursor has lost in a crash, the replay makes the rejected ack pending.
     conflict_check: Annotated[
         Literal["before_append", "after_append"],
         Rule(
@@ -94,8 +97,8 @@ class Config(NamedTuple):
         ),
     ] = "fail_handle"
     #: Whether a commit or abort applies to the pending acks of both types that its transaction has when the record
-    #: becomes durable. Otherwise a commit or abort applies to the acks of one type. The type is determined when the
-    #: request arrives, and depends on the cumulative acks of other transactions.
+    #: becomes durable. Otherwise a commit or abort applies to the acks of one type. A ready handle determines the type
+    #: before it appends the record; the type depends on the cumulative acks of other transactions, too.
     commit_and_abort_cover_both_types: Annotated[
         bool, Rule(Origin.READ, {False: "PendingAckHandleImpl.internal{CommitTxn,AbortTxn}, master 2026-07"})
     ] = True
@@ -104,9 +107,9 @@ class Config(NamedTuple):
     batch_index_of_pending_entry_conflicts: Annotated[
         bool, Rule(Origin.READ, {False: "PositionAckSetUtil.isAckSetOverlap with a null ack set, master 2026-07"})
     ] = True
-    #: What a batch-index ack is compared with. `every_batch_index`: every pending batch index of the entry.
-    #: `trimmed_words`: the AND of the ack sets of the entry's pending acks, in 64-bit words without trailing zero
-    #: words. A zero word acks 64 messages, and overlaps in a trimmed word are not detected.
+    #: In which batch indexes a batch-index ack can overlap the pending acks of its entry. `every_batch_index`: in all.
+    #: `trimmed_words`: Pulsar merges the pending acks into one ack set of 64-bit words, and trims its trailing zero
+    #: words. The 64 messages of a trimmed word are pending, but an overlap in them is not detected.
     overlap_check: Annotated[
         Literal["every_batch_index", "trimmed_words"],
         Rule(
@@ -119,19 +122,19 @@ class Config(NamedTuple):
     empty_ack_set_acks_entry: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete before apache/pulsar#24406"})
     ] = True
-    #: Which pending transactions a low watermark aborts, and when. `all`: all transactions at or below the low
-    #: watermark, after any commit or abort. `from_first`: only the transaction whose first individual ack is the
-    #: oldest, if this transaction is at or below the low watermark, and only after a commit or abort of individual
-    #: acks. After this abort, the next transaction is checked.
+    #: Which transactions with pending acks a low watermark aborts, and when. `all`: all transactions at or below the
+    #: low watermark, after any commit or abort. `from_first`: only after a commit or abort of individual acks, and
+    #: only the first transaction in the order of `State.individual_acks`, if it is at or below the low watermark. After
+    #: the abort, the transaction that is then the first is checked.
     low_watermark_aborts: Annotated[
         Literal["all", "from_first"],
         Rule(Origin.READ, {"from_first": "PendingAckHandleImpl.handleLowWaterMark, master 2026-07"}),
     ] = "all"
     #: Whether a replay starts after the log's mark-delete position. Otherwise it starts at the read position of the
-    #: log's cursor. If the broker has kept the cursor of an earlier replay, the read position is after the entries that
-    #: the earlier replay has read. The replay does not read these entries again; if there is no later entry, the replay
-    #: waits forever (#16240; #26368 after a ledger was trimmed). We assume that a broker keeps the cursor at every
-    #: reopen without a crash. #26369 ends the wait; we assume that the replay then reads every entry.
+    #: log's cursor. We assume that a broker keeps this cursor until it crashes. When the handle is reopened, the read
+    #: position is then after the entries that the earlier replay has read: the new replay skips these entries, and if
+    #: there is no later entry, the new replay waits forever (#16240; #26368 after a ledger was trimmed). #26369 ends
+    #: the wait; we assume that the replay then reads every entry.
     replay_rewinds: Annotated[
         bool, Rule(Origin.READ, {False: "MLPendingAckStore.PendingAckReplay before apache/pulsar#26369"})
     ] = True
@@ -144,10 +147,10 @@ class Config(NamedTuple):
     failed_reads_are_bounded: Annotated[
         bool, Rule(Origin.READ, {False: "MLPendingAckStore.FillEntryQueueCallback.readEntriesFailed, master 2026-07"})
     ] = True
-    #: What a replay drops of an ack because of the cursor. `acked_positions`: a position, if the persisted cursor has
-    #: acknowledged all messages that the record acks at this position; a cumulative ack, if its entry is at or before
-    #: the persisted mark-delete position. `record`: the whole record, if one of its positions conflicts with the cursor
-    #: in memory.
+    #: Which acks a replay drops because their messages are acknowledged. `acked_positions`: of an individual ack, each
+    #: position whose acked messages are all acknowledged in the persisted cursor; a cumulative ack, if its entry is at
+    #: or before the persisted mark-delete position. `record`: the whole record, if one of its positions conflicts with
+    #: the cursor in memory.
     replay_drops: Annotated[
         Literal["acked_positions", "record"],
         Rule(Origin.READ, {"record": "PendingAckHandleImpl.handleIndividualAckRecover, master 2026-07"}),
@@ -161,10 +164,10 @@ class Config(NamedTuple):
     replay_checks_cumulative_owner: Annotated[
         bool, Rule(Origin.READ, {False: "PendingAckHandleImpl.handle{Commit,Abort}, master 2026-07"})
     ] = True
-    #: Which records of the log are deleted. `acked_prefix` (PIP-153): the prefix of the log up to a key of the log
-    #: index, when the persisted mark-delete position has reached the key. `ended_transactions` (PIP-160's text): the
-    #: records of a transaction when the transaction ends. The records are still needed then: until the cursor is
-    #: persisted, the acks that a commit applied are durable in the log only.
+    #: Which records of the log are deleted. `acked_prefix` (PIP-153): a prefix of the log, when the persisted
+    #: mark-delete position has reached all acks in this prefix (`log_index.py`). `ended_transactions` (PIP-160's text):
+    #: the records of a transaction when the transaction ends. This is too early: until the cursor is persisted, the
+    #: acks that a commit applied are durable in the log only.
     log_deletion: Annotated[
         Literal["acked_prefix", "ended_transactions"],
         Rule(Origin.READ, {"ended_transactions": "PIP-160, Aggregate multiple records and write to Bookies"}),
@@ -198,9 +201,9 @@ class LogRecord(NamedTuple):
     """A record of the log (`PendingAckMetadataEntry`). A cumulative ack has one position."""
 
     op: Literal["ack", "commit", "abort"]
-    cumulative: bool  # the ack type; for a commit or abort, a ready handle determines it when it takes the request
+    cumulative: bool  # whether the ack type is Cumulative; a ready handle determines the ack type of a commit or abort
     txn: int
-    acks: tuple[PositionAck, ...]  # none of a commit or abort
+    acks: tuple[PositionAck, ...]  # empty for a commit or abort
 
 
 #: One entry of the log: the records that were flushed together.
@@ -214,7 +217,7 @@ INTERNAL = 0
 class Request(NamedTuple):
     """A request that is not complete."""
 
-    number: int  # or INTERNAL
+    number: int  # counts from 1; or INTERNAL
     record: LogRecord
     low_watermark: int  # the coordinator has ended all transactions up to this id; 0 in the request of an ack
 
@@ -322,7 +325,8 @@ def with_cumulative_ack(cfg: Config, acks: Acks, ack: PositionAck) -> Acks:
 
     The mark-delete position advances to the entry of the ack or, if the ack is inside a batch, to the entry before.
     """
-    first = ack.entry + acks_whole_entry(cfg, ack.ack_set)  # the first entry after this mark-delete position
+    # the first entry after the new mark-delete position
+    first = ack.entry + acks_whole_entry(cfg, ack.ack_set)
     acks = with_mark_delete_at(acks, first) if first > acks.first_unacked else acks
     return with_individual_acks(cfg, acks, (ack,))
 

@@ -1,8 +1,7 @@
-"""Admin statistics of pending acks: shipped commands of `pulsar-admin transactions`, and a command of PIP-160's text.
+"""Admin statistics of pending acks: what commands of `pulsar-admin transactions` return, as JSON objects.
 
-PIP-160's text has two commands for pending-ack stores, and neither shipped (`model/txn_writer/wire.py`). One is
-`batch_log_stat` here. The other one enables batching, for which the model has the setting `batched_writes`. Each
-function returns the JSON object of a command. The model has one coordinator, coordinator 0.
+`batch_log_stat` is a command of PIP-160's text that never shipped (`model/txn_writer/wire.py`); the other commands
+shipped. The model has one coordinator, coordinator 0.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _HANDLE_STATES = {
 def batch_log_stat(cfg: Config, s: State, topic: str, subscription: str) -> dict[str, object]:
     """Returns the response of `--get-txn-pending-ack-batch-log-stat` (PIP-160).
 
-    The array is empty while the status of the handle is none.
+    The response has an array of the opened handles. It is empty while the status of the handle is none.
     """
     opened = {} if s.status == "none" else {f"{topic}-{subscription}": cfg.batched_writes}
     return wire.batch_log_stat("pending_ack", cfg.batched_writes, opened)
@@ -37,8 +36,8 @@ def batch_log_stat(cfg: Config, s: State, topic: str, subscription: str) -> dict
 def pending_ack_stats(cfg: Config, s: State) -> dict[str, object]:
     """Returns the response of `pending-ack-stats` (`TransactionPendingAckStats`), without recovery times.
 
-    `ongoingTxnSize` counts the transactions with individual acks. `lowWaterMarks` is by coordinator; null if no commit
-    or abort has brought a low watermark.
+    `ongoingTxnSize` counts only the transactions with individual acks. `lowWaterMarks` maps a coordinator to its low
+    watermark; null if the low watermark is 0.
     """
     txns = {each.txn for each in s.individual_acks}
     watermarks = {"0": s.low_watermark} if s.low_watermark else None

@@ -241,7 +241,7 @@ class State(NamedTuple):
     ledgers: tuple[int, ...]  # number of entries of each untrimmed ledger; entries are appended to the last ledger
     log: tuple[Entry, ...]  # the entries that are not trimmed
     ledger_property_id: int  # the managed ledger's property `max_local_txn_id`; -1: no id was assigned
-    txns: tuple[Txn, ...]  # the ongoing transactions (`txnMetaMap`), by id
+    txns: tuple[Txn, ...]  # the ongoing transactions (`txnMetaMap`), in order of ids
     last_id: int  # the last assigned transaction id; -1: none
     acks: Acks  # deletions in memory
     durable: Acks  # the deletions that a crash recovers: what a recovery reads of the last persisted `PositionInfo`
@@ -249,7 +249,7 @@ class State(NamedTuple):
     read_position: int  # the replay continues at this entry; 0 outside a replay
     now_ms: int
     # history variables: used by properties only
-    confirmed: tuple[Confirmed, ...]  # by id
+    confirmed: tuple[Confirmed, ...]  # in order of ids
     confirmed_id: int  # the highest transaction id of a record whose request completed with success; -1: none
     reported_watermark: int  # the highest low watermark that was returned; -1: none
 
@@ -306,10 +306,10 @@ class Effect(NamedTuple):
 def apply_record(txns: tuple[Txn, ...], record: Record, position: RecordPosition, deadline_ms: int) -> Effect:
     """`MLTransactionMetadataStore`, `TxnMetaImpl`: returns the effect of a durable record, live or at replay.
 
-    A COMMITTED or ABORTED record removes its transaction from the map and deletes all records of the transaction. Any
-    record but NEW has no effect and is deleted if its transaction is unknown or not in the required status. A second
-    NEW record of an ongoing transaction only adds its position. `deadline_ms` is the deadline that a new transaction
-    gets.
+    A COMMITTED or ABORTED record removes its transaction from the map and deletes all records of the transaction. A
+    record other than NEW is deleted without effect if its transaction is not in the map or not in the required status.
+    A second NEW record of an ongoing transaction only adds its position. `deadline_ms` is the deadline that a new
+    transaction gets.
     """
     t = find_txn(txns, record.txn)
     if record.op == "NEW":
@@ -403,7 +403,8 @@ def cursor_snapshot(cfg: Config, s: State) -> Acks:
     If `cursor_truncation` is `prefix`, these are the deletions below some entry. A COMMITTED or ABORTED record is then
     deleted in the `PositionInfo` only if the NEW record of its transaction is deleted there, too.
     """
-    ledgers = (s.first_entry, *s.ledgers)  # `capped` counts entries from 0: the trimmed entries are the first ledger
+    # `capped` numbers entries from 0. So the trimmed entries are given to it as one more ledger, the first
+    ledgers = (s.first_entry, *s.ledgers)
     kept = capped(cursor_config(cfg), ledgers, s.acks)
     return kept if cfg.cursor_truncation == "independent" else prefix_of(s.acks, kept)
 

@@ -95,13 +95,13 @@ def is_batching(cfg: Config) -> bool:
 FailsOn = Literal["nothing", "size", "single", "batch"]
 #: The trigger of a flush: max records, max size, a large record, max delay, or close.
 Trigger = Literal["records", "size", "large", "delay", "close"]
-#: The result of a callback. ok: success; closed: the writer is closed; fenced: the ledger is fenced (both are
+#: The result of a callback. ok: success; closed, fenced: the writer is closed or the ledger is fenced (both are
 #: `ManagedLedgerFencedException`); write_failed: the write failed; serialization: `ManagedLedgerInterceptException`.
 Outcome = Literal["ok", "closed", "fenced", "write_failed", "serialization"]
 
 
 class Record(NamedTuple):
-    """A record that a call of `asyncAddData` has taken. As a `Task`, the record is not yet in the buffer."""
+    """A record that was given to `asyncAddData` and is not buffered."""
 
     number: int
     size: int
@@ -122,7 +122,7 @@ class Write(NamedTuple):
 
     number: int
     batched: bool
-    records: tuple[int, ...]  # their numbers
+    records: tuple[int, ...]  # the numbers of the records
     size: int
 
 
@@ -136,15 +136,12 @@ class Entry(NamedTuple):
 
 
 class Flush(NamedTuple):
-    """A flush: its trigger, the number and bytes of its records, and the age of the oldest record in milliseconds.
-
-    Unlike the size of a `Write`, `size` does not include the header.
-    """
+    """A flush, as the metrics of the writer see it."""
 
     trigger: Trigger
-    records: int  # how many; unlike the `records` of a `Write`
-    size: int
-    waited: int  # age of the oldest record
+    records: int  # number of records (the `records` of a `Write` are their numbers)
+    size: int  # bytes of the records, without the header (the `size` of a `Write` includes the header)
+    waited: int  # age of the oldest record, in milliseconds
 
 
 #: A task of the single-threaded executor: a record, a timer tick, or a close.

@@ -1,8 +1,8 @@
 """Wire format, metric names and admin commands of PIP-160, as data.
 
 A plain entry is one serialised record. A batched entry is `MAGIC` and `VERSION` (two bytes each, big-endian), then a
-protobuf (proto2) message whose only field, `BATCH_FIELD`, has all records of the batch. Source: PIP-160 (protocol
-changes, metrics changes, CLI), PIP-31.
+protobuf (proto2) message whose only field has all records of the batch. Source: PIP-160 (protocol changes, metrics
+changes, CLI), PIP-31.
 """
 
 from __future__ import annotations
