@@ -1,8 +1,8 @@
-"""The classes of Pulsar that `model/range_cache` models, and the methods that its docstrings mention."""
+"""The classes of Pulsar that `model/range_cache` models, and the methods that its actions name."""
 
 from __future__ import annotations
 
-#: The versions that most rules of `model/range_cache` name where Pulsar differs from the reference.
+#: The versions in which Pulsar differs from the reference, for most rules of `model/range_cache`.
 SHIPPED = "4.1 to master 2026-07"
 
 RANGE_CACHE: dict[str, tuple[str, ...]] = {

@@ -1,7 +1,7 @@
 """Prometheus metrics of the broker's entry cache (`ManagedLedgerFactoryMBeanImpl`, `ManagedLedgerCacheMetrics`).
 
-`COUNTERS` names the metric of each field of `Counters` in `model/entry_cache` and `model/legacy_manager`. The broker
-exports hits, misses and evictions as rates of its statistics period; the models count events from the start.
+`model/entry_cache` and `model/legacy_manager` count events from the start (`Counters`). The broker also exports
+insertions and evicted entries as counters, but hits, misses and size evictions as figures of a statistics period.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Metric(NamedTuple):
     about: str
 
 
-#: Field of `Counters` -> metric.
+#: Field of `Counters` in both models -> metric.
 COUNTERS = {
     "insertions": Metric("pulsar_ml_cache_inserted_entries_total", "counter", "entries", "inserted entries"),
     "evicted_entries": Metric(
@@ -34,16 +34,16 @@ COUNTERS = {
 
 #: `pulsar_ml_cache_entries`: inserted minus evicted entries.
 ENTRIES = Metric("pulsar_ml_cache_entries", "gauge", "entries", "cached entries")
-#: The total size. Without `managedLedgerCacheCopyEntries` it is less than the memory in use; see `pinned_bytes`.
+#: The total size. Without `managedLedgerCacheCopyEntries`, more memory can be in use (`pinned_bytes`).
 USED_SIZE = Metric("pulsar_ml_cache_used_size", "gauge", "bytes", "sum of the cached entries' lengths")
 
 
 def pinned_bytes(answers: Iterable[Iterable[tuple[int, bool]]], *, copies_entries: bool = False) -> int:
-    """Returns the bytes of memory that cached entries keep in use. Eviction depends on the total size instead.
+    """Returns the bytes of memory that cached entries keep in use, which eviction does not consider.
 
-    `answers` has the answers of storage. An answer is a list of entries; an entry is (length, whether it is cached).
-    Without `managedLedgerCacheCopyEntries` (`copies_entries`), a cached entry is a slice of the answer's buffer and
-    keeps the whole buffer in use. With this setting, a cached entry keeps only its own length in use.
+    `answers` has the answers of storage to reads: for each of its entries, the length and whether the entry is cached.
+    With `managedLedgerCacheCopyEntries` (`copies_entries`), a cached entry keeps its own length in use. Otherwise, it
+    is a slice of the answer's buffer and keeps the whole buffer in use.
     """
     total = 0
     for answer in answers:

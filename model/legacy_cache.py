@@ -46,7 +46,7 @@ class Config(NamedTuple):
         Literal["empty", "illegal_argument"],
         Rule(Origin.RECORDED, {"illegal_argument": "RangeCache.getRange and removeRange, 4.0"}),
     ] = "empty"
-    #: how the share of a cache is computed: in integers, or with a quotient of doubles, which can lose a byte
+    #: how the share of a cache is computed: in integers, or with a rounded quotient of doubles, which can lose a byte
     share_arithmetic: Annotated[
         Literal["integers", "double"],
         Rule(Origin.RECORDED, {"double": "EntryCacheDefaultEvictionPolicy.doEviction, 4.0"}),
@@ -117,7 +117,7 @@ def lookup(entries: tuple[Entry, ...], position: Position) -> Entry | None:
 
 
 def added(entries: tuple[Entry, ...], entry: Entry) -> tuple[Entry, ...]:
-    """Returns the entries with another one, ordered by position."""
+    """Returns the entries with `entry` added, ordered by position."""
     index = bisect(entries, entry)
     return (*entries[:index], entry, *entries[index:])
 
@@ -164,7 +164,7 @@ def shares(sizes: list[tuple[int, int]], bytes_to_free: int, arithmetic: str) ->
     equal size keep their order. Shares are truncated; a cache with a share of zero is skipped.
     """
     all_bytes = sum(n for _, n in sizes)
-    # the two branches differ only for sizes above 2**53
+    # half of all bytes, truncated; the two branches differ only above 2**53
     needed = all_bytes // 2 if arithmetic == "integers" else int(all_bytes * SHARE_CONSIDERED)
     chosen: list[tuple[int, int]] = []
     for cache, n in sorted(sizes, key=lambda each: -each[1]):

@@ -9,14 +9,13 @@ inside the insert that schedules it.
               above when the call began, or if the position is cached; otherwise caches the entry. In a disabled cache,
               only returns false
     task      clears `evictionInProgress`, and lets the eviction policy (`model/legacy_cache`) free the bytes by which
-              the total size at scheduling exceeds the watermark; fails if there is nothing to free
+              the total size at scheduling exceeds the watermark; fails if there is nothing to free, or no cache
     read      takes the range from the cache if every entry is cached. Otherwise reads the whole range from storage, and
-              inserts the entries if the caller requests it (`store_in_cache`)
+              with `store_in_cache` inserts the entries
     passes    a time pass or size pass of one cache, as in `model/legacy_cache`
 
-State: the caches, the clock, the dynamic settings, `evictionInProgress`, the queued tasks, how many storage reads there
-were, how many of the next storage reads fail, and the counters of the metrics. A cache is absent (the next use creates
-it), disabled (it was created while the maximum was zero), or a tuple of entries.
+State: see `State`. A cache is absent (the next use creates it), disabled (it was created while the maximum was zero),
+or a tuple of entries.
 
 Not modelled: copying on insert, reference counts, concurrent readers (`PendingReadsManager`), `InflightReadsLimiter`.
 """
@@ -50,7 +49,7 @@ Bytes = Annotated[int, AtLeast(0)]
 class Config(NamedTuple):
     """Broker settings, a rule, and the entries in storage."""
 
-    #: number of topics with a cache; the policy sees caches in the order of their numbers, from 0
+    #: number of topics with a cache; caches are numbered from 0, and the policy gets them in this order
     caches: Annotated[int, AtLeast(1)] = 2
     #: maximum size of all caches; a cache that is created while the maximum is zero is disabled
     max_bytes: Annotated[
@@ -62,9 +61,9 @@ class Config(NamedTuple):
     ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
-    #: whether the eviction task runs inside the insert that schedules it, or later
+    #: immediate: the eviction task runs inside the insert that schedules it. queued: the task runs in a later step
     eviction_task: Literal["immediate", "queued"] = "queued"
-    #: how the share of a cache is computed: in integers, or with a quotient of doubles, which can lose a byte
+    #: how the share of a cache is computed: in integers, or with a rounded quotient of doubles, which can lose a byte
     share_arithmetic: Annotated[
         Literal["integers", "double"],
         Rule(Origin.RECORDED, {"double": "EntryCacheDefaultEvictionPolicy.doEviction, 4.0"}),
@@ -115,7 +114,7 @@ class StorageRead(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Result of a read: whether it failed, its entries (position, bytes; none if it failed), and its storage reads."""
+    """Result of a read: the outcome, the entries (position, bytes), and the storage read, if there was one."""
 
     outcome: Literal["ok", "failed"]
     entries: tuple[tuple[Position, int], ...]
@@ -281,8 +280,8 @@ def fetch(cfg: Config, s: State, cache: int, ledger: int, first: int, last: int,
         return refused(s, "illegal_argument", "storage does not have this range")
     s = get_entry_cache(s, cache)
     asked = [Position(ledger, entry) for entry in range(first, last + 1)]
-    held = {e.position: e for e in entries_of(s.caches[cache])}
-    hits = [held[p] for p in asked if p in held]
+    cached = {e.position: e for e in entries_of(s.caches[cache])}
+    hits = [cached[p] for p in asked if p in cached]
     if len(hits) == len(asked):
         s = add_to_counters(s, hit_entries=len(hits), hit_bytes=sum([e.bytes for e in hits]))
         return s, Found("ok", tuple([(e.position, e.bytes) for e in hits]), ())
@@ -301,7 +300,7 @@ def fetch(cfg: Config, s: State, cache: int, ledger: int, first: int, last: int,
 
 @legacy_manager.fault
 def fail_next_storage_reads(cfg: Config, s: State, number: Annotated[int, AtLeast(0)]) -> Step[State, None]:
-    """Makes the next `number` storage reads fail."""
+    """Makes the next `number` storage reads fail, and replaces an earlier `number`."""
     return s._replace(failing_reads=number), None
 
 

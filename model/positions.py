@@ -20,8 +20,8 @@ class Position(NamedTuple):
         return [self.ledger, self.entry]
 
 
-#: `firstPosition` in `RangeEntryCacheImpl.invalidateEntries`: before the position of every entry.
-#: (`PositionFactory.EARLIEST` is (-1, -1).)
+#: `firstPosition` in `RangeEntryCacheImpl.invalidateEntries`. No entry of a broker is before it: ledger ids are
+#: nonnegative. (`PositionFactory.EARLIEST` is (-1, -1).)
 FIRST_POSITION = Position(-1, 0)
 
 

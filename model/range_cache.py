@@ -4,32 +4,33 @@ Models `RangeCache`, `RangeCacheRemovalQueue`, `RangeCacheEntryWrapper` and `Ent
 `RangeEntryCacheManagerImpl.doEvictToWatermarkWhenOverThreshold`. One step is one call on a cache, or one whole eviction
 pass: passes are `synchronized`. `model/cache_steps` interleaves threads inside these calls.
 
-State: the removal queue of all caches (`queue`) has a slot for each cached entry's wrapper. After a removal by position
-(`remove_range`, `invalidate_ledger`, `clear`) the wrapper stays in the queue, detached (the slot is None), until a pass
-or `non_evictable_size` drops the slot. With `retention` "stash" (a draft), size passes move entries from the queue to
-`stash`. A copy is an `EntryImpl` that a reader holds. A copy shares the `EntryReadCountHandler` of the cached entry,
-and so the entry's expected read count ("read count"). When an entry leaves the cache or gets another handler, its
-copies become `orphaned_copies`. A value is deallocated when it has no reference left (`over_release`).
+All caches share one removal queue (`queue`). Each cached entry has a wrapper in the queue. A removal by position
+(`remove_range`, `invalidate_ledger`, `clear`) detaches the wrapper: the slot in the queue is None, until a pass or
+`non_evictable_size` drops the slot. The wrapper's value is an `EntryImpl`; a value without references is deallocated
+(`over_release`). A copy is another `EntryImpl`, which a reader holds. Entry and copies share an
+`EntryReadCountHandler`, and so one expected read count ("read count"). When an entry leaves the cache or gets another
+handler, its copies become `orphaned_copies`.
 
-    put          adds an entry at an absent position; its wrapper is the new tail of the queue. At a cached position (a
+    put          adds an entry at an absent position, with a wrapper at the tail of the queue. At a cached position (a
                  duplicate put), adds nothing; with `duplicate_put` "latest_handler", replaces the entry's handler
     get          returns an entry and sets its `accessed`. With `hold`, the caller gets a copy; else it keeps nothing
     release      releases a copy; decrements the read count if the copy was delivered to a consumer
     time_pass    `evictLEntriesBeforeTimestamp`. Visits wrappers from the head. Detached: dropped (MISSING). Not
                  expired: the pass ends (STOP). Due for requeue: moved to the tail (REQUEUE). Else: evicted (REMOVE)
-    size_pass    `evictLeastAccessedEntries`. The same, but the pass ends (STOP) when enough bytes are freed, not at an
-                 unexpired entry. One pass can visit a requeued entry again
+    size_pass    `evictLeastAccessedEntries`. The same for entries of any age; the pass ends (STOP) when enough bytes
+                 are freed. One pass can visit a requeued entry again
 
-An entry is expired if its timestamp is before a threshold: the argument of a time pass, or now minus the TTL in a size
-pass that considers age (`size_pass_requeues_expired` false, or a stash). An entry is due for requeue if `accessed` and
-`extend_ttl_of_recently_accessed` are set, or if it has expected reads (a read count of 1 or more) and `requeue_count`
-is below `max_requeue_times` ("the maximum").
+An entry is due for requeue if `accessed` and `extend_ttl_of_recently_accessed` are set, or if it has expected reads (a
+read count of 1 or more) and `requeue_count` is below `max_requeue_times` ("the maximum"). An entry is expired if its
+timestamp is before a threshold: the argument of a time pass; now minus the TTL in a size pass. Only designs that were
+not shipped have size passes that consider age. With `size_pass_requeues_expired` false, a size pass evicts expired
+entries even if they are due. With `retention` "stash", no pass requeues: a size pass moves unexpired entries with
+expected reads to `stash`.
 
 Not modelled: cursors (`expected_reads` is an argument: for an added entry, the number of active cursors; for an entry
 read from storage, `getNumberOfCursorsAtSamePositionOrBefore` of the reading cursor); when passes are scheduled; buffers
-and reference counts, except `over_release`; the reuse of wrappers; the endless size pass of the draft, which left a
-stashed entry at the head of the queue. `managedLedgerCacheCopyEntries` changes no step. Without copying, a cached slice
-retains the buffer of the whole BookKeeper response, so memory can exceed the sizes here.
+and reference counts, except `over_release`; the reuse of wrappers; that a size pass of the draft with a stash never
+ends, because it leaves a stashed entry at the head of the queue; memory (`pinned_bytes` in `model/cache_metrics.py`).
 """
 
 from __future__ import annotations
@@ -51,11 +52,11 @@ class Config(NamedTuple):
 
     #: number of topics with a cache on this broker; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2
-    #: TTL; used only if a size pass considers age, because `time_pass` takes its threshold as an argument
+    #: TTL; only for size passes that consider age, because `time_pass` takes its threshold as an argument
     ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
-    #: `maxRequeueCountWhenHasExpectedReads`: a pass requeues an entry for expected reads if `requeue_count` is lower
+    #: `maxRequeueCountWhenHasExpectedReads`: a pass requeues for expected reads only below this `requeue_count`
     max_requeue_times: Annotated[
         int,
         AtLeast(0),
@@ -66,7 +67,7 @@ class Config(NamedTuple):
         bool,
         Setting("managedLedgerCacheEvictionExtendTTLOfRecentlyAccessed", (("4.1", True), ("5.0", False))),
     ] = False
-    #: maximum size of all caches together; the default here is that of `ManagedLedgerFactoryConfig`
+    #: maximum size of all caches together; the default is that of `ManagedLedgerFactoryConfig`
     max_bytes: Annotated[
         int, AtLeast(1), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory, at least 64 MB")
     ] = 134_217_728
@@ -75,7 +76,7 @@ class Config(NamedTuple):
     #: whether entries have expected read counts
     counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", (("4.1", True),))] = True
 
-    #: handler of an entry after a duplicate put: the old one, or that of the put unless the value is deallocated
+    #: handler of an entry after a duplicate put: the old handler ("keep", or deallocated value), or that of the put
     duplicate_put: Annotated[
         Literal["keep", "latest_handler"],
         Rule(Origin.RECORDED, {"keep": f"RangeEntryCacheImpl.insert, {SHIPPED}", "latest_handler": "2026-09"}),
@@ -101,11 +102,11 @@ class Config(NamedTuple):
     size_pass_requeues_expired: Annotated[
         bool, Rule(Origin.READ, {False: "evictLeastAccessedEntries(sizeToFree, expirationTimestamp), PIP-430"})
     ] = True
-    #: whether the size still includes the bytes of a removed entry whose value was already deallocated
+    #: whether the size of a cache still includes a removed entry whose value was already deallocated
     released_value_stays_counted: Annotated[
         bool, Rule(Origin.READ, {True: "RangeCache.removeEntry, 4.1 to master 2026-09"})
     ] = False
-    #: what a size pass does with an entry that has expected reads: it requeues it, or moves it to `State.stash`
+    #: how a size pass spares an entry with expected reads: by a requeue, or by a move to `State.stash`
     retention: Annotated[
         Literal["requeue", "stash"],
         Rule(Origin.READ, {"stash": "RangeCacheRemovalQueueStash, first draft of apache/pulsar#24623"}),
@@ -131,7 +132,7 @@ class Entry(NamedTuple):
 
 
 class OrphanedCopies(NamedTuple):
-    """Copies whose handler no cached entry has: the entry was removed, or a duplicate put replaced its handler."""
+    """Copies of an entry that was removed, or whose handler a duplicate put replaced. They share a read count."""
 
     copies: tuple[int, ...]
     expected_reads: int | None
@@ -148,7 +149,7 @@ class State(NamedTuple):
     orphaned_copies: tuple[OrphanedCopies, ...]  # ordered by the numbers of the copies
     next_copy: int  # number of the next copy
     max_requeue_times: int  # dynamic setting; `Config` has the initial value
-    extend_ttl_of_recently_accessed: bool  # also a dynamic setting
+    extend_ttl_of_recently_accessed: bool  # likewise
 
 
 def start(cfg: Config) -> State:
@@ -172,7 +173,7 @@ class Count(NamedTuple):
 
 
 class Removed(NamedTuple):
-    """Number and bytes of the entries that a removal or a pass removed."""
+    """Number and bytes of the entries that a removal or a pass removed, or that `non_evictable_size` counted."""
 
     entries: int
     bytes: int
@@ -188,7 +189,7 @@ Nanos = Annotated[int, AtLeast(0)]
 
 
 def initial_count(cfg: Config, expected_reads: int) -> int | None:
-    """`maybeCreate`: returns the read count of a new handler; None (no handler) for zero or less, or if not counted."""
+    """`maybeCreate`: returns the read count of a new handler; None (no handler) if not positive, or if not counted."""
     return expected_reads if cfg.counts_reads and expected_reads > 0 else None
 
 
@@ -218,7 +219,7 @@ def should_requeue(s: State, e: Entry) -> bool:
 
 
 def requeue_count_after(cfg: Config, s: State, e: Entry) -> int:
-    """Returns `requeueCount` after a requeue: one more, unless for recent access without `access_requeue_counts`."""
+    """Returns `requeueCount` after a requeue: one more; the same for recent access without `access_requeue_counts`."""
     if cfg.access_requeue_counts or not (s.extend_ttl_of_recently_accessed and e.accessed):
         return e.requeue_count + 1
     return e.requeue_count
@@ -252,7 +253,7 @@ def entries_in_range(s: State, cache: int, first: Position, last: Position, last
 
 
 def replace_entry(s: State, old: Entry, new: Entry) -> State:
-    """Returns the state with `new` in the slot of `old`."""
+    """Returns the state with `new` in place of `old`, in the queue or in the stash."""
     if old in s.queue:
         i = s.queue.index(old)
         return s._replace(queue=s.queue[:i] + (new,) + s.queue[i + 1 :])
@@ -263,17 +264,17 @@ def replace_entry(s: State, old: Entry, new: Entry) -> State:
 def add_orphaned_copies(
     copies: tuple[int, ...], count: int | None, orphaned_copies: tuple[OrphanedCopies, ...]
 ) -> tuple[OrphanedCopies, ...]:
-    """Returns `orphaned_copies` with one more group: `copies`, which share the read count. Adds no empty group."""
+    """Returns `orphaned_copies` with a group of `copies`, which share the read count `count`. Adds no empty group."""
     return tuple(sorted((*orphaned_copies, OrphanedCopies(copies, count)))) if copies else orphaned_copies
 
 
 def stays_counted(cfg: Config, e: Entry) -> bool:
-    """Whether `RangeCache.removeEntry` leaves the bytes of an entry in the size, and does not count the removal."""
+    """Whether `RangeCache.removeEntry` neither subtracts the bytes of an entry from the size nor counts the removal."""
     return e.released and cfg.released_value_stays_counted
 
 
 def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[State, Removed]:
-    """Subtracts the bytes of removed entries from the sizes, and orphans the copies; returns number and bytes."""
+    """Orphans the copies of removed entries, and subtracts the entries' bytes except those that `stays_counted`."""
     sizes, orphaned_copies, entries, freed = list(s.sizes), s.orphaned_copies, 0, 0
     for e in gone:
         if not stays_counted(cfg, e):
@@ -293,7 +294,7 @@ def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[S
 def put(
     cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """`RangeCache.put`: inserts an entry. At a cached position, returns false and may replace the handler."""
+    """`RangeCache.put`: inserts an entry. At a cached position, returns false, and may replace the entry's handler."""
     count = initial_count(cfg, expected_reads)
     present = find(s, cache, position)
     if present is None:
@@ -392,7 +393,7 @@ def unchanged(count: int | None) -> int | None:
 def change_read_count(
     s: State, copy: int, change: Callable[[int | None], int | None], keep_copy: bool
 ) -> Step[State, Count]:
-    """Changes and returns the read count that a copy shares; releases the copy unless `keep_copy`."""
+    """Changes and returns the read count of a copy's handler; releases the copy unless `keep_copy`."""
     for e in s.queue + s.stash:
         if e is not None and copy in e.copies:
             count = change(e.expected_reads)
@@ -479,7 +480,7 @@ Predicate = Callable[[Config, State, Entry | None, int, int], EvictionResult]
 
 
 def evict_entries(cfg: Config, s: State, predicate: Predicate, limit: int) -> tuple[State, Removed]:
-    """`RangeCacheRemovalQueue.evictEntries`: one pass over the queue, from the head to the first STOP."""
+    """`RangeCacheRemovalQueue.evictEntries`: one pass, from the head to the first STOP or the end of the queue."""
     queue, gone, freed, head = list(s.queue), [], 0, 0
     while head < len(queue):
         e = queue[head]
@@ -560,7 +561,7 @@ def stash_time_pass(cfg: Config, s: State, threshold_ns: int) -> tuple[State, Re
 
 
 def stash_size_pass(cfg: Config, s: State, bytes_to_free: int) -> tuple[State, Removed]:
-    """Evicts from the stash, then from the queue, until enough bytes are freed; stashes what `must_be_stashed`."""
+    """Evicts from the stash, then from the queue, until enough bytes are freed; spares what `must_be_stashed`."""
     stash: list[Entry] = []
     gone: list[Entry] = []
     freed = head = 0
@@ -621,7 +622,7 @@ def over_release(cfg: Config, s: State, cache: Cache, position: Position) -> Ste
 @range_cache.canonical_form
 def canonical(cfg: Config, s: State) -> State:
     """Renumbers copies in the order of queue, stash and orphaned copies, and makes times relative to now."""
-    if s.now_ns == 0 and s.next_copy == 1:  # there is no copy
+    if s.now_ns == 0 and s.next_copy == 1:  # no copy was ever made
         return s
     next_number = 1
 

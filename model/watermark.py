@@ -1,7 +1,7 @@
 """When a size pass starts, and how many bytes it must free (`RangeEntryCacheManagerImpl`, PIP-430).
 
 `updateCacheSizeAndThreshold` and `doEvictToWatermarkWhenOverThreshold` multiply a long by a double and cast the
-product to long. Python's float is the same IEEE 754 double. Above 2**53 bytes, both round the maximum size, too.
+product to long. Python computes the same: its float is an IEEE 754 double, and both round longs above 2**53.
 """
 
 from __future__ import annotations
@@ -22,5 +22,5 @@ def is_over_threshold(total_bytes: int, max_bytes: int) -> bool:
 
 
 def bytes_to_evict(total_bytes: int, max_bytes: int, watermark: float) -> int:
-    """`sizeToEvict`: returns the total size minus the watermark; at or below the watermark, this is not positive."""
+    """`sizeToEvict`: returns the bytes above the watermark, a fraction of the maximum; may be zero or negative."""
     return total_bytes - share_of(max_bytes, watermark)
