@@ -29,7 +29,7 @@ component and an id. The text describes the symptom, the mechanism and the conse
 
 - **versions**: the affected versions; "master 2026-07" is Pulsar's master branch in July 2026. In parentheses, how we
   know of the defect: `recorded` (traces of the real class show it), `observed` (a real client or broker did it),
-  `read` (in the source) or `inferred` (from other rules). The profile has the defect;
+  `read` (in the source) or `inferred` (from other rules). Then a profile that has the defect;
 - **upstream**: the issue or pull request, if we know one;
 - **violates**: the property that fails, and the rules of the profile that cause it.
 
