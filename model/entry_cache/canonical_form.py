@@ -35,7 +35,7 @@ def renumber_range_caches(s: State) -> State:
     order = list(dict.fromkeys(used))
     if order == list(range(len(s.owners))):
         return s
-    # ABSENT and DISABLED stay. A request waits for each read, so the requests have the values of the reads, too.
+    # ABSENT and DISABLED stay. Every read has the `range_cache` of the request that issued it, which still waits.
     to = {n: n for n in (*s.topic_caches, *[q.range_cache for q in s.requests])}
     to |= {old: new for new, old in enumerate(order)}
     queue = tuple([e and e._replace(cache=to[e.cache]) for e in s.ranges.queue])
@@ -50,9 +50,9 @@ def renumber_range_caches(s: State) -> State:
 
 
 def renumber_requests(s: State) -> State:
-    """Returns the state with requests and outstanding reads numbered from 1; their order stays the same.
+    """Returns the state with requests and outstanding reads numbered from 1, in the same order.
 
-    Completed requests that still hold permits are numbered, too.
+    Requests that have completed and still hold permits are numbered, too.
     """
     numbers = sorted({r.number for r in s.requests} | {g.request for g in s.limiter.grants})
     return with_requests(s, {old: new for new, old in enumerate(numbers, 1)})
@@ -62,7 +62,7 @@ def with_requests(s: State, to: Mapping[int, int]) -> State:
     """Returns the state with requests renumbered by the map `to`, and outstanding reads numbered from 1."""
     read_to = {r.number: i for i, r in enumerate(s.reads, 1)}
 
-    def renumbered(part: Part) -> Part:
+    def renumbered(part: Part) -> Part:  # 0 stands for no read
         return part._replace(read=read_to.get(part.read, 0), parts=tuple([renumbered(p) for p in part.parts]))
 
     reads = [r._replace(number=read_to[r.number], waiting=tuple([to[n] for n in r.waiting])) for r in s.reads]

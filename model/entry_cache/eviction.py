@@ -65,12 +65,11 @@ def entry_added(cfg: Config, s: State, entry: Entry) -> State:
 def insert_duplicate(
     cfg: Config, caches: ranges.State, present: Entry, count: int | None, copies: tuple[int, ...]
 ) -> ranges.State:
-    """Returns the range caches after an entry was rejected because an entry at its position (`present`) is cached.
+    """Returns the range caches after the rejection of an entry because an entry at its position (`present`) is cached.
 
-    The rejected entry has a read count handler with the count `count`; the copies `copies` share this handler. With
-    `duplicate_put` "latest_handler", the cached entry gets this handler, and the copies of the cached entry become
-    orphaned with the old handler. With "keep", `copies` become orphaned with the handler of the rejected entry; with
-    `rejection_marks_read` its count is first decremented.
+    The rejected entry has a read count handler with the count `count`, which the copies `copies` share. With
+    `duplicate_put` "latest_handler", the cached entry gets this handler, and the copies with the old handler become
+    orphaned. With "keep", `copies` become orphaned; with `rejection_marks_read`, their count is first decremented.
     """
     if cfg.duplicate_put == "latest_handler":
         caches = ranges.replace_entry(caches, present, present._replace(expected_reads=count, copies=copies))

@@ -5,12 +5,12 @@ Composed of `model/range_cache.py`, `model/entry_cache/shared_reads.py` (`Pendin
 beside this module have its rules for reads and evictions. One step is one call on the cache, one eviction task, or one
 answer of storage. `model/cache_steps` interleaves threads inside such calls.
 
-    insert     position absent: the entry is cached, and the total size grows. Position present: the entry is rejected;
-               its read count handler may replace that of the cached entry
+    insert     position absent: the entry is cached, and the total size grows. Position present: the entry is rejected,
+               and the cached entry may get the read count handler of the rejected one
     schedule   an entry was added, the total size is above the trigger (98 % of the maximum), and `evictionInProgress`
                is not set: an eviction task is scheduled, and `evictionInProgress` is set
-    task       a size check, then `evictionInProgress` is cleared. Size check: if the total size is above the trigger, a
-               size pass evicts entries down to the watermark
+    task       a size check: if the total size is above the trigger, a size pass evicts entries down to the watermark.
+               Then `evictionInProgress` is cleared
     periodic   a time pass, then a size check (`doCacheEviction`)
     read       the request first acquires permits from the limiter; it may wait for them, or fail. Then:
                all entries cached: a cache hit, completed at once
@@ -20,20 +20,20 @@ answer of storage. `model/cache_steps` interleaves threads inside such calls.
                read like a range with none cached. If the read of a gap fails or returns too few entries, the whole
                range is read again
     storage    storage completes or fails a read; entries with expected reads are cached. Fault: storage returns too few
-               entries, or also an unexpected entry (a duplicate, or one that was not requested)
+               entries, and possibly an unexpected one (a duplicate, or an entry that was not requested)
 
 State: range caches and the removal queue; the range cache of each topic; total size and `evictionInProgress`;
 outstanding storage reads and the requests that wait for them; the limiter. After the removal of a topic's cache, the
-next use creates another range cache; reads that started before the removal still fill the old one. Copies are numbered:
-those that were delivered ("open") from 1 up, those that are held for a pending request ("held") from -1 down.
+next use creates another range cache; reads that started before the removal still fill the old one. A copy is held for
+a pending request, and numbered from -1 down; its delivery makes it an open copy of the reader, numbered from 1 up.
 
 In the code, `cache` is the number of a topic, and `range_cache` the number of a range cache. `model/range_cache.py`
 knows no topics: the field `cache` of its `Entry` is the number of a range cache.
 
 Not modelled: cursors (`expected_reads` is an argument; the broker asks the active cursors when the storage read
 completes: `getNumberOfCursorsAtSamePositionOrBefore`); copying on insert; ledgers that grow during a read; values
-deallocated while cached (see `model/range_cache.py`); threads; for shipped versions, what `PendingReadsManager`
-delivers if storage returns too few or unexpected entries for a read that is no partial cache hit.
+deallocated while cached (see `model/range_cache.py`); threads; how shipped versions handle the fault of storage, except
+in a partial cache hit.
 """
 
 from __future__ import annotations
@@ -159,10 +159,10 @@ def do_cache_eviction(cfg: Config, s: State) -> Step[State, int]:
 def insert(
     cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """`RangeEntryCacheImpl.insert`: caches an added entry if its position is absent; returns whether it was cached.
+    """`RangeEntryCacheImpl.insert`: caches an entry if its position is absent; returns whether it did.
 
-    If its position is cached, `insert_duplicate` applies. An insert is never rejected for lack of space. A disabled
-    cache takes no entry.
+    Otherwise, `insert_duplicate` applies. An insert is never rejected for lack of space. A disabled cache takes no
+    entry.
     """
     s, range_cache = get_entry_cache(s, cache)
     if range_cache == DISABLED:
@@ -305,10 +305,7 @@ def odd_answer(r: StorageRead, entries: int, oddity: Oddity) -> list[Position]:
 
 
 def accepted_entries(r: StorageRead, positions: list[Position]) -> int:
-    """Returns how many positions at the start of an answer are the first positions of the read, in order.
-
-    No unexpected position of `odd_answer` is among them.
-    """
+    """Returns how many leading positions of an answer are those of the read, in order. None of these is unexpected."""
     for i, position in enumerate(positions):
         if position != Position(r.ledger, r.first + i) or position.entry > r.last:
             return i
@@ -319,7 +316,7 @@ def accepted_entries(r: StorageRead, positions: list[Position]) -> int:
 def fail_next_storage_reads(cfg: Config, s: State, count: Annotated[int, AtLeast(0)]) -> Step[State, None]:
     """Makes the next `count` storage reads fail, and replaces an earlier `count`.
 
-    Rejected if storage answers in later steps (`storage_reads` "queued").
+    Rejected with `storage_reads` "queued": there, the argument `success` of `complete_storage_read` makes a read fail.
     """
     if cfg.storage_reads == "queued":
         return refused(s, "illegal_state", "a queued read fails when it is completed")
@@ -370,7 +367,7 @@ def replay(cfg: Config, s: State, copy: Annotated[int, AtLeast(1)]) -> Step[Stat
 def invalidate_entries_before(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, None]:
     """`invalidateEntries`: removes the entries of a topic before a position, also those of earlier ledgers.
 
-    An entry before `FIRST_POSITION` stays, as in the broker.
+    An entry before `FIRST_POSITION`, which no broker has, stays.
     """
     s, range_cache = get_entry_cache(s, cache)
     return remove(cfg, s, entries_of(s, range_cache, lambda e: FIRST_POSITION <= e.position < position)), None

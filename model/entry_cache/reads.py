@@ -6,7 +6,7 @@ request is a call of a reader. A storage read is outstanding until storage answe
     read_range        holds cached entries and reads each gap
     join_or_read      joins an outstanding read (`PendingReadsManager`), or reads from storage
     receive_entries   holds entries from storage for all waiting requests, and caches them if reads are expected
-    settle            when all parts of a range are settled ("found" or "failed"): completes the range; or releases its
+    settle            when all parts of a range are settled ("found" or "failed"), completes the range; or releases its
                       held copies, and then fails the range or reads it again
     deliver           completes a request: its held copies become open copies of the reader
 
@@ -109,8 +109,8 @@ def join_or_read(
 ) -> tuple[State, Part]:
     """`PendingReadsManager.readEntries`: joins an outstanding read that overlaps a range, or reads it from storage.
 
-    If the outstanding read covers only a part of the range, `read_range` reads the rest, and so looks it up in the
-    cache again. Returns the state, and the part of the request for this range.
+    If the outstanding read covers only a part of the range, `read_range` reads the rest, which the cache may have by
+    now. Returns the state, and the part of the request for this range.
     """
     joined = candidate(s.reads, request.range_cache, request.ledger, first, last) if request.range_cache >= 0 else None
     if joined is None:
@@ -303,11 +303,11 @@ def settle(cfg: Config, s: State, request: Request, part: Part, effects: Effects
     failed     a part failed: the held copies of the range are released undelivered. Then a joined range fails, and a
                mixed range is read again as a whole
     short      no part failed, but storage returned too few entries for a part. `short_answer` decides. read_again: as
-               if a part had failed. fails: the held copies are released, and a joined or mixed range fails.
-               never_answered: a joined or mixed range keeps its parts and held copies, so the request never completes
+               if a part had failed. fails: the held copies are released, and the range fails. never_answered: the range
+               keeps its parts and held copies, so the request never completes
 
-    A range without parts stays as it is. So if a request waits for one storage read alone, the request completes with
-    the entries that storage returned, even if these are too few.
+    A range without parts is not changed: if storage returns too few entries for such a range, the request completes
+    with these.
     """
     if not part.parts:
         return s, part

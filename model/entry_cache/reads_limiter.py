@@ -1,8 +1,8 @@
 """Limiter of the bytes of the reads in flight (`InflightReadsLimiter`): a read needs a permit for each byte.
 
-Source: the class in Pulsar 4.1, which queues requests since apache/pulsar#23901, and which grants a read that exceeds
-the maximum. Settings: `managedLedgerMaxReadsInFlight*`. In every profile, a read of a disabled cache needs permits, too
-(in Pulsar since apache/pulsar#26296).
+Source: the class in Pulsar 4.1; requests are queued since apache/pulsar#23901. Settings:
+`managedLedgerMaxReadsInFlight*`. In every profile, a read of a disabled cache needs permits, too (in Pulsar since
+apache/pulsar#26296).
 
     acquire   a request fits if its permits are free, or if it exceeds the maximum and all permits are free. A request
               that fits is granted at once, even if others wait. Any other request is queued, or rejected if the queue

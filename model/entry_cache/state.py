@@ -29,7 +29,7 @@ class Config(NamedTuple):
 
     #: number of topics; their caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2
-    #: the entries in storage; if several rows have the same topic and ledger, the last row applies
+    #: the entries in storage; of two items for the same topic and ledger, the last one applies
     stored: tuple[Stored, ...] = (
         Stored(0, 1, (10, 11, 9, 10)),
         Stored(0, 2, (10, 10)),
@@ -105,8 +105,8 @@ class Config(NamedTuple):
     size_pass_requeues_expired: Annotated[
         bool, Rule(Origin.READ, {False: "evictLeastAccessedEntries(sizeToFree, expirationTimestamp), PIP-430"})
     ] = True
-    #: whether the rejection of an entry from storage whose position is cached decrements the read count that this entry
-    #: shares with the reader's copies. Applies only with `duplicate_put` "keep"
+    #: whether the rejection of an entry from storage (its position is cached) decrements the read count of this entry,
+    #: which the reader's copies share. Applies only with `duplicate_put` "keep"
     rejection_marks_read: Annotated[
         bool, Rule(Origin.RECORDED, {True: "RangeEntryCacheImpl.insert, 4.1 to master 2026-07"})
     ] = False
@@ -118,13 +118,11 @@ class Config(NamedTuple):
     timer_grants_next: Annotated[
         bool, Rule(Origin.READ, {False: "InflightReadsLimiter.timeoutCheck, 4.1 to master 2026-07"})
     ] = True
-    #: what happens if storage returns too few entries for a gap of a partial cache hit.
+    #: what happens if storage returns too few entries for a gap of a partial cache hit (`settle` has the other cases).
     #: read_again: the whole range is read again, as after a failed read of a gap; the reader gets what storage has.
     #: fails: the request fails.
     #: never_answered: the list of entries has null slots, `OpReadEntry` fails on them, and the request never completes.
-    #: If storage returns too few entries for a part of a "joined" range (`shared_reads.py`), the range never completes
-    #: with never_answered, and fails with the other values. A request that waits for one storage read alone completes
-    #: with fewer entries, whatever the value
+    #: A request that waits for one storage read alone completes with fewer entries, whatever the value
     short_answer: Annotated[
         Literal["read_again", "fails", "never_answered"],
         Rule(
@@ -193,7 +191,7 @@ def start(cfg: Config) -> State:
         caches = caches._replace(sizes=())
     return State(
         ranges=caches,
-        owners=topic_caches if cfg.max_bytes else (),
+        owners=topic_caches if cfg.max_bytes else (),  # range cache n is created for topic n
         topic_caches=topic_caches,
         total_bytes=0,
         max_bytes=cfg.max_bytes,
@@ -271,10 +269,7 @@ class Reading(NamedTuple):
 
 
 class Released(NamedTuple):
-    """The read count after a release.
-
-    If the release returned permits, queued requests may have started or failed: their effects.
-    """
+    """The read count after a release, and the effects of queued requests that start or time out because of it."""
 
     expected_reads: int | None
     issued: tuple[Issued, ...]
