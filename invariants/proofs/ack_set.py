@@ -52,9 +52,9 @@ def words_are_masks(proof: Proof) -> None:
 @claim(
     "overlap-is-exact-and-symmetric",
     "z3",
-    "For any two ack sets and any batch size: they overlap if and only if a message of the batch is acknowledged in "
-    "both, and their order makes no difference; an unknown batch size is that of the longer array; a null set overlaps "
-    "with none.",
+    "For any two ack sets and any batch size: the sets overlap if and only if a message of the batch is acknowledged "
+    "in both, and their order makes no difference. If the batch size is unknown, the batch has as many messages as the "
+    "longer array has bits. A null set overlaps with none.",
     Control(
         "an overlap is determined in the words that both sets have after trimming, as shipped",
         MODEL,
@@ -145,9 +145,9 @@ def position(name: str, ack_set: Any) -> Rec:
 @claim(
     "positions-are-totally-preordered",
     "z3",
-    "For any three positions with ack sets of any length or without: comparison is antisymmetric and transitive, a "
-    "position of an earlier entry is smaller whatever the ack sets, and within an entry none is larger than one that "
-    "acknowledges the whole entry.",
+    "For any three positions with ack sets of any length or without: comparison is antisymmetric and transitive. A "
+    "position of an earlier entry is smaller. A position without an ack set acknowledges its whole entry; no position "
+    "of the same entry is larger.",
     Control(
         "a whole entry is smaller than its parts",
         MODEL,

@@ -1,7 +1,7 @@
 """Proofs about the steps of range caches, for any number of threads, caches, wrappers and entries.
 
-Each step is executed symbolically, from any state in which the wrapper and key numbers of threads are in range. The
-bytes of an entry, the cache of a key and the state of locks are unconstrained.
+Each step is executed symbolically from an arbitrary state, in which every number of a wrapper or key that a thread
+holds is in range. Unconstrained are the bytes of an entry, the cache of a key and which locks are held.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def bytes_at(key: Any) -> Any:
 
 
 def is_at(thread: Rec, *steps: str) -> Any:
-    """Returns whether a thread is at one of these steps."""
+    """Returns whether the next step of a thread is one of these."""
     return z3.Or(*[as_term(equal(thread.fields["at"], step)) for step in steps])
 
 
@@ -84,17 +84,21 @@ class Steps:
         self._seen: dict[str, list[Any]] = {}
 
     def at(self, threads_of: str, name: str) -> Rec:
-        """Returns the thread or wrapper with the number that an argument has."""
+        """Returns the thread or wrapper whose number is the argument `name` of the step."""
         thread: Rec = self.s.fields[threads_of].at(self.arguments[name])
         return thread
 
     def _inside(self, of: str, held: Any) -> Any:
+        """Returns whether a number, if it is not None, is an index of the sequence `of` of the state."""
         if isinstance(held, Maybe):
             return z3.Implies(held.defined, self._inside(of, held.value))
         return z3.And(held >= 0, held < self.s.fields[of].length)
 
     def _preconditions(self, action: Action) -> list[Any]:
-        """Returns the preconditions: wrapper and key numbers are in range, and the queue has the head to be popped."""
+        """Returns the preconditions: wrapper and key numbers are in range, and a queue to be popped is not empty.
+
+        "In range" is instantiated for the threads of the step, and for the keys that the step looks up in `mapped`.
+        """
         eviction = self.s.fields["eviction"]
         holders, known = [eviction], [self.s.fields[of].length > 0 for of in ("sizes", "mapped")]
         for of, name in (("inserts", "inserter"), ("removals", "remover"), ("lookups", "reader")):
@@ -162,7 +166,7 @@ def _paths(reader: Reader, action: Action, arguments: list[Any]) -> Iterator[Pat
 
 
 def number(key: Any) -> Any:
-    """Returns a key that is not None."""
+    """Returns the number of a key that is not None, which mypy checks."""
     return key.value if isinstance(key, Maybe) else as_term(key)
 
 
@@ -175,7 +179,10 @@ def clamped(index: Any, seq: Seq) -> Any:
 
 
 def total_matches_sizes(s: Rec) -> Any:
-    """Returns whether the total, plus bytes to be added to it, is the sum of sizes, plus bytes to be subtracted."""
+    """Returns whether the total is the sum of the sizes, except for bytes that threads have not yet reported.
+
+    Inserts have still to add bytes to the total; removals and the eviction have still to subtract bytes from it.
+    """
     inserts, removals, eviction = (s.fields[name] for name in ("inserts", "removals", "eviction"))
     still = removals.total("owed") + eviction.fields["freed"]
     return s.fields["total"] + inserts.total("owed") == s.fields["sizes"].total(SUM) + still
@@ -199,11 +206,10 @@ def ended_pass_freed_nothing(s: Rec) -> Any:
     "total-equals-sizes-and-pending-changes",
     "z3",
     "For any number of threads, caches and entries of any bytes, where wrapper and key numbers of threads are in "
-    "range, under the reference rules: the total, plus the bytes that inserts have added to a cache's size but not to "
-    "the total, is the sum of all sizes, plus the bytes that removals and the eviction have subtracted from a size but "
-    "not from the total. The invariant is inductive together with two others: an insert that has added its bytes holds "
-    "no wrapper, and an ended pass has nothing to report. So the total is the sum of the sizes when all threads are "
-    "idle.",
+    "range, under the reference rules: the total differs from the sum of the caches' sizes only by the bytes that a "
+    "thread has added to, or subtracted from, a size but not yet the total. This invariant is inductive together with "
+    "two others: an insert that has added its bytes holds no wrapper, and an ended eviction pass has no bytes to "
+    "report. So the total is the sum of the sizes when all threads are idle.",
     Control(
         "a removal reports all bytes that its cache has counted",
         MODEL,
@@ -275,8 +281,9 @@ def concrete_total_matches(cfg: Config, s: State) -> bool:
     "removal-counts-what-it-removes",
     "z3",
     "For any number of threads, wrappers and entries of any bytes, where no pooled wrapper has a key, under the "
-    "reference rules: a removal that marks a wrapper as removed counts exactly the bytes that live entries lose, "
-    "because it tests the key under the lock. It neither marks nor counts a wrapper with another key.",
+    "reference rules: the step of a removal that marks a wrapper as removed counts exactly the bytes of the live entry "
+    "that the wrapper had. The step tests the key under the lock, and neither marks nor counts a wrapper with another "
+    "key.",
     Control(
         "the removal does not test the key under the lock",
         MODEL,
@@ -318,7 +325,10 @@ def _concrete_live_bytes(cfg: Config, s: State) -> int:
 
 
 def one_task(s: Rec) -> Any:
-    """Returns whether the number of scheduled and running tasks is 1 if an eviction is in progress, otherwise 0."""
+    """Returns whether the number of scheduled and running tasks is 1 if `eviction_in_progress` is set, otherwise 0.
+
+    A periodic eviction is no such task.
+    """
     eviction = s.fields["eviction"]
     runs = z3.And(z3.Not(is_at(eviction, "idle")), z3.Not(eviction.fields["periodic"]))
     tasks = s.fields["scheduled"]
@@ -334,8 +344,8 @@ def concrete_one_task(s: State) -> bool:
     "eviction-is-in-progress-for-one-task",
     "z3",
     "For any number of threads that trigger an eviction, where wrapper and key numbers of threads are in range, under "
-    "the reference rules: every step preserves that one eviction task is scheduled or running if one is in progress, "
-    "and none otherwise.",
+    "the reference rules: every step preserves that exactly one eviction task is scheduled or running if the field "
+    "`eviction_in_progress` is set, and none otherwise.",
     Control(
         "a late trigger erases the future of the first",
         MODEL,
@@ -373,7 +383,7 @@ WEIGHTS = {
 
 
 def histories(count: int, tries: int) -> Iterator[tuple[Config, str, tuple[Any, ...], State, State]]:
-    """Yields the accepted steps of random traces of all actions except faults; always the same sequence.
+    """Yields the steps of random traces that change the state, without faults; always the same sequence.
 
     A step is config, action, arguments, state before, state after.
     """

@@ -1,16 +1,15 @@
 """Claims about components, proved by Z3 or confirmed by CrossHair.
 
-`claims` of `invariants/proofs/<component>` lists the claims about a component. A claim has a sentence and a check. The
-check translates the source of the imported modules and returns an `Answer`. The claim's control is a seeded bug: the
-engine runs the same check on the changed source, and the statement that the control names must fail.
+`claims` of `invariants/proofs/<component>` lists the claims about a component. A claim has a sentence, a check that
+returns an `Answer`, and a control: a seeded bug. The engine (`brokerproof prove`, `fuzz/prove.py`) runs the check on
+the source, and again on the source with the bug. The second time, the statement that the control names must fail.
 
     @claim("half-is-less", "z3", "Half of a positive number is less than it.", Control(...))
     def half_is_less() -> Answer:
         '''Section 3 of the proposal.'''
 
-A Z3 check collects its statements in a `Proof`; a CrossHair check is a function with a contract (`contract`). A proved
-claim must not be vacuous (`scrutiny.py`): no statement may hold of an arbitrary program, and the premises of every
-statement must be satisfiable, also in a reachable state. `brokerproof prove` (`fuzz/prove.py`) runs the checks.
+A Z3 check translates functions to terms (`symbolic/`) and collects statements about the terms in a `Proof`. A CrossHair
+check is a function with a contract (`contract`). `scrutiny.py` checks that no proof is vacuous.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ POSTCONDITION = "the postcondition"
 class Control(NamedTuple):
     """A seeded bug: replaces the only occurrence of `find` in `module` by `replace`.
 
-    `refutes` names the statement of the proof that fails on the changed source.
+    `refutes` names the statement of the proof that fails on the changed source; of a contract, it is POSTCONDITION.
     """
 
     about: str
@@ -54,9 +53,9 @@ class Control(NamedTuple):
 class Answer(NamedTuple):
     """The result of a check.
 
-    `paths` is the number of paths that CrossHair executed, `steps` the number of steps of a proof, `compared` the
-    number of runs of the program with which the claim or its terms were compared. `failed` names the statements that
-    failed. `assumes` lists the assumptions; see `scrutiny.listed`.
+    `paths` is the number of paths that CrossHair executed. For a Z3 check, `steps` is the number of steps of the proof,
+    and `compared` the number of runs of the program with which the claim or its terms were compared. `failed` names the
+    statements that failed. `assumes` lists the assumptions; see `scrutiny.listed`.
     """
 
     verdict: Verdict
@@ -130,10 +129,14 @@ class Statement(NamedTuple):
 class Proof:
     """Collects the statements of a proof, and compares the claim with runs of the program.
 
-    A counterexample to a `direct` statement refutes the claim. Any other statement may fail although the claim holds,
-    because the invariant of an induction may be too weak: the claim is refuted only if a run violates it, too. If a run
-    violates the claim although every statement was proved, or if terms and program differ, the translation is wrong and
-    the verdict is `unknown`. The verdict is also `unknown` if the solver finds no example of the premises.
+    A statement is `direct` if a counterexample to it is one to the claim. Other statements may fail although the claim
+    holds, for example because the invariant of an induction is too weak. The verdict is
+
+        proved     every statement was proved, no run violates the claim, and there are no doubts
+        refuted    a direct statement has a counterexample, or some statement failed and a run violates the claim
+        unknown    otherwise. If a run violates a claim whose statements were all proved, the translation is wrong
+
+    There is a doubt if terms and program differ, or if the solver finds no example of premises.
     """
 
     def __init__(self) -> None:
@@ -187,7 +190,7 @@ class Proof:
             self.doubts.append(f"there is no example of {what}")
 
     def need(self, what: str, holds: bool) -> None:
-        """Adds a step that needs no solver: whether the sentence `what` holds."""
+        """Adds a step that needs no solver: the sentence `what`, and whether it holds."""
         self.steps += 1
         if not holds:
             self.open.append((what, "it does not hold"))
@@ -199,7 +202,7 @@ class Proof:
             self.runs_against.append((what, str(example)))
 
     def compare(self, what: str, terms: object, program: object) -> None:
-        """Compares the value of terms with the program's result. If they differ, the verdict is not `proved`."""
+        """Compares the value of terms with the program's result. A difference is a doubt."""
         self.compared += 1
         if terms != program:
             self.doubts.append(f"the terms are not the program: {what}: {terms}, but it runs to {program}")

@@ -1,12 +1,12 @@
 """Induction over the iterations of a loop, for sequences of any length.
 
-A loop invariant is a predicate over the local variables at the loop head. It may have index parameters; then it holds
-for all indexes. Three statements are proved: the invariants hold when the loop is entered; an iteration preserves
-them; the claim follows from them where the loop exits. For each statement the solver also finds a model of the
-premises, because contradictory premises imply anything.
+A loop invariant is a predicate over the local variables at the loop head. An invariant with index parameters says that
+the predicate holds for all indexes. Three statements are proved: the invariants hold when the loop is entered; an
+iteration preserves the invariants; where the loop exits, the claim follows from the invariants. For each statement the
+solver also finds a model of the premises, because contradictory premises imply anything.
 
-The solver gets no quantifiers. An assumed invariant is instantiated at the indexes that occur in the statement. An
-invariant to be proved for all indexes is proved for a fresh constant.
+The solver gets no quantifiers. To prove an invariant for all indexes, it is proved for a fresh constant. As a premise,
+an invariant is instantiated at every index that occurs in the statement.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Induction:
         self.proof, self.loop, self.head, self.invariants, self.given = proof, loop, dict(head), invariants, list(given)
 
     def base_case(self, paths: Iterable[Path], assumed: Sequence[Invariant] = ()) -> None:
-        """Proves the invariants at the end of the paths to the loop head. Those that are `assumed` are premises."""
+        """Proves the invariants at the end of the paths to the loop head; `assumed` ones are premises, not proved."""
         for path in paths:
             for each in (i for i in self.invariants if i not in assumed):
                 self.show(
@@ -53,7 +53,10 @@ class Induction:
                 )
 
     def step_case(self) -> list[Path]:
-        """Proves that every iteration preserves the invariants. Returns the paths on which the loop exits."""
+        """Proves that every iteration preserves the invariants. Returns the paths on which the loop exits.
+
+        The first of them is the path on which the loop condition is false.
+        """
         plain = [as_term(i.holds(self.head)) for i in self.invariants if not i.indexes]
         out = [
             Path(self.head, [*self.given, *plain, PathCondition.of(z3.Not(self.loop.condition(self.head)))], "break")
@@ -105,7 +108,7 @@ def follows(
 ) -> None:
     """Proves a goal, a predicate over indexes, from the terms `given` and the `assumed` invariants over `names`.
 
-    `values` are the values that occur in the goal. The definitions of their prefix sums are premises, too. Also proves
+    The goal is about `values`; the definitions of the prefix sums of their sequences are premises, too. Also checks
     that the premises are satisfiable.
     """
     goal_term = as_term(goal(*indexes))
@@ -119,12 +122,13 @@ def follows(
 def indexes_of(roots: Collection[Root], *terms: Any) -> list[Any]:
     """Returns the indexes at which terms read one of the sequences, without duplicates."""
     found = applications(*map(as_term, terms))
+    # the names of the functions that belong to one of the sequences
     about = {name for name in {name for name, _ in found} if any(root.has_function(name) for root in roots)}
     return list({index.get_id(): index for name, index in found if name in about}.values())
 
 
 def facts_of(values: tuple[Any, ...], *terms: Any) -> list[Any]:
-    """Returns the definitions of the sequences' prefix sums at the indexes that the terms read."""
+    """Returns the definitions of the prefix sums of the values' sequences, at the indexes that the terms read."""
     roots = {root.name: root for root in roots_of(values)}
     indexes = indexes_of(roots.values(), *terms)
     return [fact for root in roots.values() for fact in root.facts(indexes)]

@@ -20,8 +20,8 @@ MODEL = "model.legacy_cache"
 @claim(
     "legacy-size-pass-takes-what-it-needs",
     "z3",
-    "For a cache of any number of entries: the size pass before the removal queue frees at least the requested "
-    "bytes, or all bytes, and would have freed less than requested without the last entry that it removes.",
+    "For a cache of any number of entries: the eviction by size of releases before PIP-430 frees at least the "
+    "requested bytes, or all bytes. Without the last entry that it removes, it would free less than requested.",
     Control(
         "the pass stops only when more than the requested bytes are freed",
         MODEL,
@@ -36,12 +36,12 @@ def takes_what_it_needs() -> Answer:
     entries = Seq.unknown(Entry, "entries", {"bytes": lambda e: e.fields["bytes"]})
     wanted, at, freed = z3.Ints("wanted at freed")
 
-    def first(count: Any) -> Any:
+    def bytes_of_first(count: Any) -> Any:
         return entries.total("bytes", 0, count)
 
     def counted(n: Names) -> Any:
-        here = z3.And(n[INDEX] >= 0, n[INDEX] <= entries.length, n["freed"] == first(n[INDEX]))
-        return z3.And(here, z3.Implies(n[INDEX] > 0, first(n[INDEX] - 1) < wanted))
+        here = z3.And(n[INDEX] >= 0, n[INDEX] <= entries.length, n["freed"] == bytes_of_first(n[INDEX]))
+        return z3.And(here, z3.Implies(n[INDEX] > 0, bytes_of_first(n[INDEX] - 1) < wanted))
 
     loop = Reader().loop(model.count_to_free)
     head = {"entries": entries, "bytes_to_free": wanted, "freed": freed, ITERATED: entries, INDEX: at}
@@ -49,8 +49,8 @@ def takes_what_it_needs() -> Answer:
     induction.base_case(loop.begin(entries, wanted))
     for end in induction.exit_paths(induction.step_case()):
         taken = end.value
-        enough = z3.Or(first(taken) >= wanted, taken == entries.length)
-        needed = z3.Implies(taken > 0, first(taken - 1) < wanted)
+        enough = z3.Or(bytes_of_first(taken) >= wanted, taken == entries.length)
+        needed = z3.Implies(taken > 0, bytes_of_first(taken - 1) < wanted)
         induction.show("at the end", end, lambda enough=enough, needed=needed: z3.And(enough, needed))
     draw = random.Random(49)  # noqa: S311
     for _ in range(300):
@@ -66,8 +66,8 @@ def takes_what_it_needs() -> Answer:
 @claim(
     "legacy-shares-are-within",
     "z3",
-    "For every amount, and every cache whose size is at most the total: its integer share is between 0 and the amount, "
-    "and equals the amount if the cache's size is the total.",
+    "For every amount of bytes to free, and every cache whose size is at most the total size: the cache's integer "
+    "share of the amount is between 0 and the amount, and equals the amount if the cache's size is the total size.",
     Control(
         "shares are rounded up",
         MODEL,

@@ -1,4 +1,4 @@
-"""Claims about positions in the log of a managed ledger, and about the count of an entry that is put back."""
+"""Claims about positions in a managed ledger, and about the expected read count of an entry put back for replay."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from model.range_cache import Entry
 
 @contract(
     "positions-and-backlogs-of-implementation-and-model-agree",
-    "For a log of two ledgers of any sizes and any position: implementation and model find the same next valid "
-    "position and the same number of entries to read.",
+    "For a log of two ledgers of any sizes and any position: implementation and model find the same valid position at "
+    "or after it, and the same number of entries to read from it on.",
     Control(
         "the position after the last entry of a closed ledger is valid",
         "impl.managed_ledger.ledger",
@@ -42,8 +42,8 @@ def positions_agree(first: int, second: int, ledger: int, entry: int) -> bool:
 
 @contract(
     "entry-put-back-for-replay-keeps-its-count",
-    "For a cached entry with any expected read count: if a dispatcher puts the entry back for replay, the dispatcher "
-    "releases its copy, and the count does not change.",
+    "For a cached entry with any expected read count: a dispatcher that puts the entry back for replay raises the "
+    "count by one and releases its copy, which lowers the count by one. So the count does not change.",
     Control(
         "the count is not raised",
         "model.managed_ledger.dispatcher",

@@ -1,16 +1,17 @@
 """Checks that a proved claim is not vacuous: its proof must depend on the program, and apply to states that occur.
 
-The assumptions of a statement are its premises without the path conditions. There is an objection to a proof if
+The premises of a statement are path conditions of the program and assumptions. There is an objection to a proof if
 
-    a statement is empty        the statement also holds if the program's results are unconstrained; a lemma, which
-                                mentions no program, is empty if it holds without its premises, or repeats one of them
-    premises are impossible     the premises of a statement cannot be satisfied on any path; in a proof by
-                                contradiction, the assumptions of the statement cannot be satisfied
-    assumptions are too narrow  the assumptions of a statement hold in none of the sampled reachable states
+    a statement is empty        It also holds if the program's results are unconstrained (`symbolic/forgetting.py`). A
+                                lemma, which mentions no program, is empty if it holds without its premises, or if one
+                                of them is the lemma.
+    premises are impossible     They cannot be satisfied on any path. A proof by contradiction has impossible premises
+                                on purpose; there is an objection only if the assumptions alone are impossible.
+    assumptions are too narrow  They hold in none of the sampled reachable states.
 
-There is no objection where the solver cannot tell. Statements with the same name count as one statement, on different
-paths. `listed` returns the assumptions as text. A test compares them with `assumptions/<component>.txt`, so that no
-proof becomes weaker unnoticed.
+There is no objection where the solver cannot tell. Statements of one name count as one statement, on several paths.
+`listed` returns the assumptions as text. A test compares them with `assumptions/<component>.txt`. If an assumption is
+added or narrowed, the test fails.
 """
 
 from __future__ import annotations
@@ -140,7 +141,7 @@ def _empty(steps: dict[str, list[Statement]], forgotten: dict[str, list[Statemen
         if any(not can_hold([z3.Not(s.goal)]) or any(s.goal.eq(g) for g in s.given) for s in lemmas):
             yield f"the lemma needs no premises: {what}"
         if not lemmas and what not in forgotten:
-            yield f"the statement was not reached without knowledge of the program: {what}"
+            yield f"the check with unconstrained results does not reach the statement: {what}"
         if not lemmas and not any(can_hold([*assumptions(s), z3.Not(s.goal)]) for s in forgotten.get(what, [])):
             yield f"the statement holds of any program: {what}"
 

@@ -76,7 +76,7 @@ def is_heap_except_children_of(items: Seq, hole: Any, index: Any) -> Any:
 # ---- siftUp and siftDown -----------------------------------------------------------------------------------
 
 Shape = Callable[[Seq, Any, Any], Any]
-#: the precondition of each: a heap except at one index
+#: the preconditions of siftUp and siftDown: a heap, except that the order at one index may be violated
 SHAPES: dict[Callable[..., Any], Shape] = {
     cursor_heap.sifted_up: is_heap_except_parent_of,
     cursor_heap.sifted_down: is_heap_except_children_of,
@@ -162,8 +162,8 @@ def _weight(item: Rec) -> Any:
 @claim(
     "heap-removal-keeps-heap-order",
     "z3",
-    "For a heap of any size and any of its items: after the removal of the item, if the last item may sift up as well "
-    "as down, the rest is a heap of all other items.",
+    "For a heap of any size and any of its items: the removal of the item puts the last item in its place. If the last "
+    "item then may sift up as well as down, the result is a heap of all other items.",
     Control(
         "the shipped removal: the last item only sifts down",
         HEAP,
@@ -191,8 +191,8 @@ def removal_keeps() -> Answer:
 @claim(
     "heap-additions-and-moves-keep-heap-order",
     "z3",
-    "For a heap of any size: an addition results in a heap of the same items and the new one, and a move of any item "
-    "to any position in a heap of the same items.",
+    "For a heap of any size: the addition of an item gives a heap of the same items and the new one. A move of any "
+    "item to any position gives a heap of the same items.",
     Control(
         "the right child moves up, also if the left one is slower",
         HEAP,
@@ -225,8 +225,8 @@ def changes_keep() -> Answer:
 @claim(
     "heap-first-item-is-slowest",
     "z3",
-    "For a heap of any size: its slowest position is the position of an item and at or before that of every item, and "
-    "is None only if the heap is empty.",
+    "For a heap of any size: the slowest position is that of an item, and at or before that of every item. It is None "
+    "only if the heap is empty.",
     Control(
         "the last item is returned",
         "model.active_cursors.machine",
@@ -252,7 +252,8 @@ def first_is_slowest() -> Answer:
     ancestors = [is_heap(items, index), index > 0, index < items.length]  # by induction over the ancestors
     bound = in_order(items, z3.IntVal(0), parent(index))
     proof.possible("an item with a parent", [*ancestors, bound])
-    proof.lemma("the first, one further below", in_order(items, z3.IntVal(0), index), [*ancestors, bound])
+    goal = in_order(items, z3.IntVal(0), index)
+    proof.lemma("a top that is before a parent is before its child", goal, [*ancestors, bound])
     proof.lemma("the parent has a smaller index", z3.And(parent(index) >= 0, parent(index) < index), [index > 0])
     start = active_cursors.start(active_cursors.recorded_heap.config)
     for some, *_ in heaps(200):

@@ -75,7 +75,7 @@ class Cursors:
         return position
 
     def rank(self, name: str, s: Rec | None = None) -> tuple[Any, RecursiveSum]:
-        """Returns the count of a cursor by the rule, and the sum that it equals if the cursor is tracked."""
+        """Returns the result of `rank_of` for a cursor, and the sum that it equals if the cursor is tracked."""
         rank = self.reader.call(model.rank_of, s or self.s, self.names[name])
         return as_term(rank), self.reader.filtered[-1].recursive_sum()
 
@@ -131,7 +131,7 @@ def replaced_by_name(it: Cursors) -> None:
 
 
 def _named(it: Cursors, which: str, head: Names, name: Any = None) -> list[Any]:
-    """Returns the condition that the cursor has its name, and the order of names at its index and the loop's index."""
+    """Returns two facts about a cursor: it has its name, and names are sorted at its index and the loop's index."""
     index = it.indices[which]
     name = it.names[which] if name is None else name
     ordered = by_name(it.cursors)
@@ -142,7 +142,10 @@ def _named(it: Cursors, which: str, head: Names, name: Any = None) -> list[Any]:
 def _returns(
     it: Cursors, function: Callable[..., Any], head: Names, which: str, passed: Callable[[Any], Any], name: Any = None
 ) -> list[Path]:
-    """Proves that a search skips only names that are `passed`, and finds the name. Returns the paths that return."""
+    """Proves that a search by name finds the cursor `which`, and that all cursors it skips have `passed` names.
+
+    Returns the paths that return from the loop.
+    """
     index = it.indices[which]
 
     def so_far(n: Names, i: Any) -> Any:
@@ -153,6 +156,7 @@ def _returns(
     induction = Induction(it.proof, loop, head, [Invariant("skipped cursors have other names", so_far, 1)])
     induction.base_case(loop.begin(it.s, head["new"] if "new" in head else head["cursor"]))
     end, *paths = induction.step_case()
+    # by contradiction: the loop does not end with the cursor skipped
     known_there = [*end.when, *_named(it, which, head, name), so_far(head, index)]
     it.proof.show(f"{function.__name__} finds the name", z3.BoolVal(False), known_there)
     return [path.also(so_far(head, index)) for path in paths]
@@ -261,8 +265,8 @@ def ranks_follow() -> Answer:
     "move-changes-other-counts-by-at-most-one",
     "z3",
     "For any number of cursors in the container 'definition': an update of one cursor, also to or from no position, "
-    "increases the count of another tracked cursor by one if only the new position is at or before that cursor, "
-    "decreases it by one if only the old position is, and otherwise keeps it.",
+    "increases the count of another tracked cursor by one if the new position is at or before that cursor and the old "
+    "one is not, decreases the count by one in the opposite case, and otherwise keeps it.",
     Control(
         "the cursor's old position is kept beside its new one",
         MODEL,

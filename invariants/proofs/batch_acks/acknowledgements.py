@@ -39,8 +39,8 @@ STATE = "model.batch_acks.state"
     "entry-is-deleted-with-its-last-message",
     "z3",
     "For batches of any size, ack sets of any length and any entries, deleted or with an ack set: after an individual "
-    "ack, the remaining messages of its entry are those that remained before and are in the given set; those of other "
-    "entries are unchanged; and an entry is deleted if and only if it has no remaining message.",
+    "ack, those messages of its entry remain unacknowledged that did before, and whose bits are set in the ack's set. "
+    "Other entries are unchanged. An entry is deleted if and only if no message remains.",
     Control(
         "an entry is deleted only by a set without remaining messages",
         STATE,
@@ -193,9 +193,9 @@ def _any_ack_set(cfg: Any, s: Rec, entry: Any, given: Any) -> Rec:
 @claim(
     "mark-delete-position-passes-deleted-entries-only",
     "z3",
-    "For any number of entries and ack sets: when every entry before one is deleted, the mark-delete position advances "
-    "over deleted entries only, up to the first entry that is not deleted. Later deletions are kept, and exactly the "
-    "ack sets after the mark-delete position are kept.",
+    "For any number of entries and ack sets: if all entries before some entry are acknowledged cumulatively, the "
+    "mark-delete position advances from there over deleted entries only, up to the first entry that is not deleted. "
+    "Deletions and ack sets after the mark-delete position are kept, and no other ack set is.",
     Control(
         "the mark-delete position passes one entry that is not deleted",
         STATE,

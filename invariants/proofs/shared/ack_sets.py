@@ -41,7 +41,7 @@ def mask_of(words: Any) -> Any:
 
 
 class Sets:
-    """Arbitrary ack sets, and a reader with stubs of the functions on words and masks."""
+    """Arbitrary ack sets, an arbitrary message `index`, and a reader with stubs of the functions on words and masks."""
 
     def __init__(self) -> None:
         self.proof, self.index = Proof(), z3.Int("i")
@@ -66,7 +66,7 @@ class Sets:
         return Rec(Words, {"length": length, "mask": mask})
 
     def _words_of(self, mask: Any) -> Rec:
-        """Stub of `words_of`: the last word is not zero."""
+        """Stub of `words_of`: the last word is not zero, because it has the bit `last`."""
         self._stub_calls += 1
         words, last = self._with_length(z3.Int(f"words#{self._stub_calls}"), mask), z3.Int(f"last#{self._stub_calls}")
         length = words.fields["length"]

@@ -97,17 +97,17 @@ class Cursor:
         """Stub of `with_mark_delete_at`; `show_with_mark_delete_at` proves its facts."""
         self._made += 1
         then, (has, left) = z3.Int(f"first_unacked#{self._made}"), acks.fields["partial"].fields.values()
-        deleted, behind = acks.fields["deleted"], bitmasks.at_or_above(then)
+        deleted, not_passed = acks.fields["deleted"], bitmasks.at_or_above(then)
         passed = z3.Implies(z3.And(first_unacked <= self.e, self.e < then), deleted[self.e])
         self.facts += [then >= first_unacked, z3.Not(deleted[then]), passed]
         bit = z3.Int("(bit)")
-        cut = [bitmasks.satisfying(bit, z3.And(mask[bit], behind[bit])) for mask in (deleted, has)]
+        cut = [bitmasks.satisfying(bit, z3.And(mask[bit], not_passed[bit])) for mask in (deleted, has)]
         return Rec(
             Acks, {"first_unacked": then, "deleted": cut[0], "partial": Rec(AckSetMap, {"has": cut[1], "left": left})}
         )
 
     def _with_mark_delete_advanced(self, acks: Rec) -> Rec:
-        """Stub of `with_mark_delete_advanced`: `with_mark_delete_at` if the position moves, otherwise unchanged."""
+        """Stub of `with_mark_delete_advanced`: the result of `with_mark_delete_at`, or the acks unchanged."""
         moved, moves = self._with_mark_delete_at(acks, acks.fields["first_unacked"]), z3.Bool(f"moves#{self._made}")
         fields = {f: z3.If(moves, moved.fields[f], acks.fields[f]) for f in ("first_unacked", "deleted")}
         has = z3.If(moves, *[each.fields["partial"].fields["has"] for each in (moved, acks)])
@@ -146,10 +146,10 @@ def show_with_mark_delete_at(proof: Proof) -> None:
     acks = unknown(Acks, "acks").replace({"deleted": bitmasks.unknown_mask("deleted")})
     deleted, partial, index = acks.fields["deleted"], acks.fields["partial"], z3.Int("index")
     first_unacked, first, e = z3.Ints("first_unacked first e")
-    gap: list[Any] = []
+    gap: list[Any] = []  # facts about `first`: entries that are not deleted begin `first` entries after `first_unacked`
 
     def lowest_set_bit(mask: Any) -> Any:
-        """Stub of `lowest_set_bit`: the mask has a bit, as the deleted entries are finite."""
+        """Stub of `lowest_set_bit`. The mask of the entries that are not deleted has a bit: deletions are finite."""
         gap.extend(
             [
                 first >= 0,

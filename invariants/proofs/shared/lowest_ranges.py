@@ -1,4 +1,4 @@
-"""Proofs about the loop of `lowest_ranges` (`model/batch_acks/state.py`), which limits a record's ranges."""
+"""Proofs about the loop of `lowest_ranges` (`model/batch_acks/state.py`), which limits a cursor record's ranges."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from model.batch_acks import state
 
 
 class LowestRanges:
-    """Any iteration of the loop of `lowest_ranges`. An iteration takes one range.
+    """Any iteration of the loop of `lowest_ranges`. An iteration takes one range of deleted entries into the record.
 
-    `starts` are the first entries of all ranges. Those from `cut` on are not taken yet. `requested` is the number of
-    ranges to take, and `left` how many of them are not taken yet.
+    `starts` are the first entries of all ranges; `cut_off` are those from the entry `cut` on, which are not taken yet.
+    `requested` is the number of ranges to take, and `left` is how many of these are not taken yet. `count` maps an
+    entry to the number of starts before it. `lowest` is the lowest start that is not taken yet, `i` any entry.
     """
 
     def __init__(self, proof: Proof) -> None:
@@ -63,11 +64,11 @@ class LowestRanges:
         known = [*self.preconditions, *self.lowest_start_facts()]
         one_more = self.count(self.lowest + 1) == self.count(self.lowest) + 1
         for path in self.loop.iteration(self.head, self.preconditions):
-            proof.possible("a round", [*path.when, *known])
+            proof.possible("an iteration", [*path.when, *known])
             rest = path.names["starts"][i] == z3.And(self.starts[i], i >= self.lowest + 1)
             fewer = self.count(self.lowest + 1) == self.requested - path.names["limit"]
-            proof.show("a round takes one start", rest, [*path.when, *known])
-            proof.show("a round counts", z3.And(fewer, path.names["limit"] >= 0), [*path.when, *known, one_more])
+            proof.show("an iteration takes one start", rest, [*path.when, *known])
+            proof.show("an iteration counts", z3.And(fewer, path.names["limit"] >= 0), [*path.when, *known, one_more])
         is_over = z3.Not(self.loop.condition(self.head))
         for path in self.loop.end(self.head, [is_over, *self.preconditions]):
             kept = path.value

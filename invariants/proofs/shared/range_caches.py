@@ -9,5 +9,5 @@ from model.range_cache import OrphanedCopies
 
 
 def add_orphaned_copies(copies: Any, count: Any, orphaned_copies: Seq) -> Seq:
-    """Stub that appends a group of copies. The model's function also sorts the groups, and adds no empty group."""
+    """Stub: appends a group of copies. The model's function also sorts the groups, and adds no empty group."""
     return orphaned_copies.appended(Rec(OrphanedCopies, {"copies": copies, "expected_reads": count}))

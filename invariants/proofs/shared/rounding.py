@@ -1,4 +1,4 @@
-"""Rounding to the nearest double: the facts that proofs assume, and the proof of these facts by bit-blasting."""
+"""Rounding to the nearest double: the facts that proofs assume, and a proof for numbers of up to 107 bits."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def rounding_facts(*terms: Any) -> list[Any]:
 
 
 def prove_rounding_facts(proof: Proof) -> None:
-    """Proves the facts of `rounding_facts` by bit-blasting. Cost: about 3 s.
+    """Proves the facts of `rounding_facts` for numbers from 0 to WHOLE with 107 significant bits. Cost: about 3 s.
 
-    107 significant bits hold the exact product of two factors of 53 significant bits.
+    The exact product of two doubles, of 53 significant bits each, has at most 106. The proof is by bit-blasting.
     """
     wide = z3.FPSort(12, 107)
     a, b = z3.FPs("a b", wide)

@@ -4,13 +4,13 @@
 
     reader = Reader([n >= 0])                      # facts that every path may assume
     for path in reader.paths(function, n, state):  # every feasible path through the function
-        path.when                                  # its path condition: a list of Z3 terms
-        path.value                                 # the value it returns, as a symbolic value
-    reader.call(function, n)                       # all paths merged into one value
-    reader.loop(function)                          # a loop: what precedes it, one iteration, what follows it
+        path.when                                  # conditions of the path and facts: a list of Z3 terms
+        path.value                                 # the returned value, as a symbolic value
+    reader.call(function, n)                       # the values of all paths merged into one value
+    reader.loop(function)                          # a loop: the code before it, one iteration, the code after it
 
-The translation is exact or fails: source outside the subset, and an operation that could raise and is not proved safe,
-raise `UnsupportedError` with the offending source. `README.md` in this folder documents the subset.
+`UnsupportedError` is raised for source outside the subset, and for an operation that could raise an exception and is
+not proved safe. `README.md` in this folder documents the subset.
 
     values        symbolic values (`Maybe`, `Rec`, `Seq`, ...) and `unknown`, which makes one for any annotated type
     bitmasks      integers of any length as sets of bit positions

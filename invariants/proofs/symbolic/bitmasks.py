@@ -1,8 +1,8 @@
 """Integers as sets of bit positions, for bit masks of any length.
 
-A mask is a function from bit position to bool (two's complement). A mask is false at negative positions. The mask of a
-negative integer is true from some position on. `&`, `|`, `^`, `~` and shifts are therefore supported without a bound on
-the length. The only arithmetic operation is the subtraction of 1.
+A mask maps each bit position to a bool; it is false at negative positions. A negative integer has an infinite mask, as
+in two's complement: every bit from some position on is true. Supported are `&`, `|`, `^`, `~`, shifts, and the
+subtraction of 1.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import z3  # type: ignore[import-untyped]
 
 #: the Z3 sort of a mask
 MASK = z3.ArraySort(z3.IntSort(), z3.BoolSort())
+#: the mask of 0: no bit is set
 NONE = z3.K(z3.IntSort(), z3.BoolVal(False))
 
 
@@ -87,6 +88,7 @@ def binary(operator: ast.operator, left: Any, right: Any) -> Any:
     if one is None or other is None:
         return None
     constant = number_in(right) if number_in(left) is None else number_in(left)
+    # `constant` is the operand that is a constant, if there is one
     if isinstance(operator, ast.BitAnd) and constant is not None:
         return _and_constant(other if is_mask(right) else one, constant)
     match operator:
@@ -100,10 +102,10 @@ def binary(operator: ast.operator, left: Any, right: Any) -> Any:
 
 
 def minus_one(mask: Any) -> Any:
-    """Returns the mask minus 1: the lowest bit is cleared, and all bits below it are set."""
+    """Returns the mask minus 1: the lowest set bit and all bits below it are inverted."""
     bit, lower = z3.Int("(bit)"), z3.Int("(lower bit)")
-    is_behind = z3.Exists([lower], z3.And(lower >= 0, lower < bit, mask[lower]))
-    return satisfying(bit, mask[bit] == is_behind)
+    has_lower = z3.Exists([lower], z3.And(lower >= 0, lower < bit, mask[lower]))
+    return satisfying(bit, mask[bit] == has_lower)  # a bit above the lowest set bit keeps its value
 
 
 def _and_constant(mask: Any, number: int) -> Any:

@@ -1,8 +1,10 @@
 """Evaluates symbolic values for given inputs, to compare a translation with a run of the function.
 
-bind, bind_seq       assign a Python value to the constants of an unknown
+bind, bind_seq       assign a Python value to the Z3 constants of a value that `unknown` returned
 evaluate, evaluator  return the Python value of a symbolic value under such an assignment
 LoopEvaluator        runs a loop by evaluating the paths of one iteration
+
+An unconstrained sequence has a Z3 function from index to value for each field of its elements: a column.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ Bound = dict[str, Any]
 
 
 def bind(kind: Any, name: str, value: Any, bound: Bound, *, element: bool = False) -> None:
-    """Assigns a value to the constants of `unknown(kind, name)`, in `bound`. Cost: the size of the value."""
+    """Assigns a value to the constants of `unknown(kind, name)`, in `bound`.
+
+    A tuple in an `element` of a sequence is one constant, otherwise a sequence.
+    """
     origin = get_origin(kind)
     if origin is Annotated:
         bind(get_args(kind)[0], name, value, bound, element=element)
@@ -82,7 +87,7 @@ def evaluate(value: Any, bound: Mapping[str, Any]) -> Any:
 
 def evaluator(value: Any) -> Evaluator:
     """Compiles a symbolic value to a function that evaluates it, for repeated use."""
-    if FORGETS.get():
+    if FORGETS.get():  # unconstrained values have no Python value, and comparisons with runs are not used
         return lambda bound: None
     if isinstance(value, Maybe):
         defined, inner = evaluator(value.defined), evaluator(value.value)
@@ -148,11 +153,14 @@ def _named(name: str, parts: list[Evaluator], nothing: Any) -> Evaluator:
 
 
 def _nothing(sort: Any) -> Any:
-    """Returns a value for an index outside a sequence, or for None. A sound translation does not depend on it."""
+    """Returns the value of a column where it has none: outside its sequence, or for an element that is None.
+
+    A sound translation does not depend on it.
+    """
     return False if sort == z3.BoolSort() else () if sort == TOKEN else 0
 
 
-#: the interpretation of the uninterpreted functions of `values.py`
+#: the Python functions of the uninterpreted Z3 functions of `values.py`, by name
 _OF_TERMS: dict[str, Callable[..., Any]] = {
     "rounded": lambda exact: Fraction(float(exact)),
     "power": lambda base, exponent: Fraction(float(base) ** exponent),
@@ -175,7 +183,7 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
     z3.Z3_OP_SUB: lambda a, *rest: a - sum(rest),
     z3.Z3_OP_MUL: lambda *each: math.prod(each),
     z3.Z3_OP_UMINUS: lambda a: -a,
-    z3.Z3_OP_IDIV: lambda a, b: a // b if b > 0 else -(a // -b),
+    z3.Z3_OP_IDIV: lambda a, b: a // b if b > 0 else -(a // -b),  # the remainder is never negative
     z3.Z3_OP_DIV: lambda a, b: Fraction(a) / b,
     z3.Z3_OP_MOD: lambda a, b: a % abs(b),
     z3.Z3_OP_TO_REAL: Fraction,
@@ -186,7 +194,8 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
 class LoopEvaluator:
     """Runs a loop by evaluating the paths through one iteration.
 
-    `paths` are these paths. `kinds` has the type of each name that the loop changes, list[...] for a sequence.
+    `condition` is the loop condition and `paths` are these paths, both with the names at the loop head unconstrained.
+    `kinds` has the type of each name that the loop changes, list[...] for a sequence.
     """
 
     def __init__(self, condition: Any, paths: Sequence[Path], kinds: Mapping[str, Any]) -> None:

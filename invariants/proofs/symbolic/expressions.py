@@ -1,8 +1,8 @@
 """Symbolic evaluation of expressions; statements, paths and loops are in `reader.py`.
 
-An expression is evaluated in a `Context`: under the conditions of its path, and those of the operators around it. In
-`x is not None and x.size`, the field is read under the condition that x is not None. An operation that could raise must
-be proved safe under these conditions (`require`).
+An expression is evaluated in a `Context`: its path, and the conditions of the operators around it. In `x is not None
+and x.size`, the field is read under the condition that x is not None. An operation that could raise an exception must
+be proved safe under all these conditions (`require`).
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from invariants.proofs.symbolic.values import (
     unknown,
 )
 
-#: The key in `Path.names` of the set of parameters that were not assigned. No program has a variable of this name.
+#: A key of `Path.names` that is no variable's name. Its value is the set of parameters that the path has not assigned.
 UNASSIGNED_PARAMETERS = ""
-#: The solver's limits for one question about a path: about a second of counted work, which does not depend on how busy
-#: the machine is, and milliseconds for work that is not counted.
+#: The solver's limits for one question about a path. Z3 counts its work in units of `rlimit`, of which this is about a
+#: second on any machine. The second limit, in milliseconds, is for work that Z3 does not count.
 _WORK, _WAITING_MS = 30_000_000, 5_000
 
 
@@ -57,7 +57,7 @@ def can_hold(facts: Sequence[Any]) -> bool:
 
 
 class PathCondition(z3.BoolRef):  # type: ignore[misc]
-    """A condition from the source of the function, in contrast to an assumption of the caller of the reader."""
+    """A condition from the source of the function. Any other condition of a path is an assumption of the proof."""
 
     @staticmethod
     def of(condition: Any) -> Any:
@@ -97,7 +97,10 @@ class Context:
     def __init__(
         self, path: Path, globals_: Mapping[str, Any], extra: tuple[Any, ...] = (), index: tuple[Any, ...] = ()
     ):
-        """`extra` are the conditions beyond those of the path. `index` is empty, or in a comprehension its index."""
+        """`extra` are the conditions of the operators. `index` has the index of a comprehension's element, or nothing.
+
+        Fresh values inside a comprehension are functions of this index.
+        """
         self.path, self.globals_, self.extra, self.index = path, globals_, extra, index
 
     def also(self, condition: Any) -> Context:
@@ -117,7 +120,7 @@ class AnyFacts(NamedTuple):
 
 
 class Expressions:
-    """Evaluates expressions symbolically, under the assumptions `given`."""
+    """Evaluates expressions symbolically. `Reader` documents the arguments."""
 
     def __init__(
         self,
@@ -128,9 +131,10 @@ class Expressions:
         self.given, self.havoc = list(given), tuple([uncached(each) for each in havoc])
         self.stubs = {uncached(each): other for each, other in stubs.items()}
         self._fresh_count, self._prefix = 0, ""
-        self.filtered: list[Filtered] = []  # comprehensions with a condition, in the order of the source
-        self.any_facts: list[AnyFacts] = []  # each `any` over a sequence, in the order of the source
-        self.sums: list[RecursiveSum] = []  # each `sum` without a prefix sum, in the order of the source
+        # in the order of evaluation:
+        self.filtered: list[Filtered] = []  # each comprehension with a condition
+        self.any_facts: list[AnyFacts] = []  # the facts about each `any` over a sequence
+        self.sums: list[RecursiveSum] = []  # each `sum` over a sequence that has no prefix sum
         self._handlers: dict[type[ast.expr], Callable[[Any, Context], Any]] = {
             ast.Constant: lambda node, context: node.value,
             ast.Name: self._name,
@@ -186,9 +190,10 @@ class Expressions:
 
     @contextmanager
     def _names_of_elements(self, about: str) -> Iterator[None]:
-        """In the `with` body, fresh values get names that depend on `about` and the element's expression only.
+        """In the `with` body, fresh values are numbered from 1, and their names begin with `about`.
 
-        So the fresh values of an element are functions of its index.
+        A comprehension evaluates its element once for each index that a proof asks for. The names are the same each
+        time, so a fresh value is one function of the index.
         """
         kept = self._fresh_count, self._prefix
         self._fresh_count, self._prefix = 0, f"{about}."
@@ -236,6 +241,7 @@ class Expressions:
         return refuse(node, f"there is no attribute {name}")
 
     def _tuple(self, node: ast.Tuple | ast.List, context: Context) -> Any:
+        """Returns a tuple of known length, or with a starred sequence a `Seq`: `joined`, followed by `values`."""
         values: list[Any] = []
         joined: Seq | None = None
         for part in node.elts:
@@ -278,6 +284,7 @@ class Expressions:
         return z3.If(end < seq.length, end, seq.length)
 
     def _subscript(self, node: ast.Subscript, context: Context) -> Any:
+        """Returns an element or a slice. Raises UnsupportedError unless the index is proved to be in range."""
         value, index = self.value(node.value, context), node.slice
         if isinstance(value, dict) and value:
             return self._looked_up(value, self.value(index, context), context, node)
@@ -380,7 +387,10 @@ class Expressions:
         return result[0] if len(result) == 1 else z3.And(*[as_term(each) for each in result])
 
     def _same_object(self, left: Any, right: Any, context: Context) -> Any:
-        """Returns `left is right` for records. Identity implies equality; elements at the same index are identical."""
+        """Returns `left is right` for records: any value, except for two facts.
+
+        Identical records are equal. Elements of one sequence at the same index are identical.
+        """
         if left is right:
             return z3.BoolVal(True)
         same = self.fresh(bool, "is", context)
@@ -397,9 +407,9 @@ class Expressions:
         if isinstance(condition, bool):
             return self.value(node.body if condition else node.orelse, context)
         yes, no = context.also(condition), context.also(z3.Not(condition))
-        for branch, other, never in ((node.body, yes, no), (node.orelse, no, yes)):
-            if not self.is_possible([*context.path.when, *never.extra]):
-                return self.value(branch, other)
+        for branch, here, elsewhere in ((node.body, yes, no), (node.orelse, no, yes)):
+            if not self.is_possible([*context.path.when, *elsewhere.extra]):
+                return self.value(branch, here)
         return merged(condition, self.value(node.body, yes), self.value(node.orelse, no))
 
     # ---- comprehensions and calls
@@ -420,7 +430,7 @@ class Expressions:
             contexts = [Context(named(each, i), context.globals_, context.extra) for i, each in enumerate(over)]
             return tuple([self.value(node.elt, each) for each in contexts])
         if z3.is_expr(over):
-            return self.fresh(object, "tuple", context)
+            return self.fresh(object, "tuple", context)  # the elements of a token are not known
         if not isinstance(over, Seq | Filtered):
             return refuse(node, "the iterated value is not a sequence")
         self._fresh_count += 1
@@ -441,9 +451,10 @@ class Expressions:
     def _filtered(
         self, node: ast.ListComp | ast.GeneratorExp, about: str, over: Seq | Filtered, context: Context
     ) -> Any:
-        """Returns the result of a comprehension with a condition: `Filtered`, which is added to `filtered`.
+        """Returns the result of a comprehension with a condition, and adds a `Filtered` to `filtered`.
 
-        If the elements are not changed, returns an unconstrained sequence whose `origin` is the `Filtered`.
+        The result is the `Filtered`; but for `[x for x in xs if ...]`, with unchanged elements, it is an unconstrained
+        sequence whose `origin` is the `Filtered`.
         """
         [generator] = node.generators
         target = cast(ast.Name, generator.target)
@@ -587,6 +598,7 @@ class Expressions:
         if name == "_replace" and isinstance(value, Rec) and not node.args:
             return value.replace({k.arg or "": self.value(k.value, context) for k in node.keywords})
         if name == "index" and isinstance(value, Seq) and len(node.args) == 1:
+            # claims are about calls that return, so `index` finds the item; which one of several is not determined
             element_index, item = self.fresh(int, "index", context), self.value(node.args[0], context)
             is_there = z3.And(
                 element_index >= 0, element_index < value.length, as_term(equal(value.at(element_index), item))

@@ -1,8 +1,7 @@
-"""Translations with unconstrained results: a statement that still holds says nothing about the program.
+"""Translations with unconstrained results, to detect statements that say nothing about the program.
 
-Inside `unconstrained_results()`, every value that a `Reader` returns keeps its shape, each term in it is replaced by a
-fresh constant, and path conditions are dropped. A statement that a solver still proves is a tautology, or follows from
-its own premises.
+Inside `unconstrained_results()`, every value that a `Reader` returns has its usual shape, but each term in it is
+replaced by a fresh constant. Path conditions are dropped. A statement that Z3 still proves holds of any program.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def _forgotten(value: Any, leaf: Callable[[Any, str], Any], path: str = "") -> A
         return Double(leaf(z3.RealSort(), path))
     if isinstance(value, Rec):
         fields = {
-            # an int in a field of another type is a bit mask: it stays, because it is merged with masks
+            # an int in a field that is not annotated as int is a bit mask; `merged` needs its value to make a mask
             name: each
             if type(each) is int and not _is_int(value.kind, name)
             else _forgotten(each, leaf, f"{path}.{name}")

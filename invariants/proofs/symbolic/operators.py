@@ -1,8 +1,7 @@
 """Python's operators and built-in functions on symbolic values.
 
-Integers are Z3's unbounded integers. Floats have two representations: `Double`, a real number that is rounded after
-every operation, for proofs over all values; and Z3's floating-point sort, together with 64-bit vectors, which are only
-compared and cast.
+Integers are Z3's unbounded integers. A float is a `Double`: a real number that is rounded after every operation. Where
+a caller passes Z3 floating-point numbers and 64-bit vectors instead, vectors are only compared and cast.
 """
 
 from __future__ import annotations
@@ -239,6 +238,8 @@ def _sum(value: Any) -> Any:
 
 
 def _extreme(order: type[ast.cmpop]) -> Callable[..., Any]:
+    """Returns `max` for the order Gt, `min` for Lt. Of equal arguments, Python returns the first."""
+
     def before(a: Any, b: Any) -> Any:
         return _ordered(order, a, b, ast.Constant(order.__name__))
 

@@ -4,8 +4,8 @@ An `if` on a symbolic condition forks into two paths (`Path`), each with its pat
 an expression, the paths of a call are merged into one value. An operation that could raise, such as a field of None or
 an index out of range, must be proved safe where it occurs. Source outside the subset raises UnsupportedError.
 
-Loops are not unrolled: `Reader.loop` gives the paths before the loop, through one iteration from any state, and after
-the loop, for an induction.
+A loop over a tuple of known length is unrolled. For any other loop, `Reader.loop` gives three sets of paths: those
+before the loop, those through one iteration from any state, and those after the loop. A proof needs an induction.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Reader(Expressions):
         return self.assuming(paths)
 
     def assuming(self, paths: Sequence[Path]) -> list[Path]:
-        """Returns the paths with the given facts added. They are assumptions of every statement about a path."""
+        """Returns the paths with the given facts added, and forgotten inside `unconstrained_results`."""
         made = []
         for path in paths:
             when = [each for each in path.when if not (FORGETS.get() and isinstance(each, PathCondition))]
@@ -133,7 +133,7 @@ class Reader(Expressions):
     # ---- statements
 
     def run(self, statements: Sequence[ast.stmt], path: Path, globals_: Mapping[str, Any]) -> list[Path]:
-        """Returns the feasible paths through the statements."""
+        """Returns the feasible paths through the statements. A path that returns, breaks or continues ends there."""
         going: list[Path] = [path]
         ended: list[Path] = []
         for statement in statements:
@@ -309,6 +309,7 @@ class Loop:
     """
 
     def __init__(self, reader: Reader, function: Callable[..., Any], body: Sequence[ast.stmt], at: int) -> None:
+        """`body` has the statements of the function; the loop is the statement of index `at`."""
         self.reader, self.function, self.globals_ = reader, function, _globals_of(function)
         self.before, self.after = body[:at], body[at + 1 :]
         self.node = cast(Any, body[at])

@@ -3,16 +3,17 @@
     int, bool         a Z3 term, or the Python value where it is known
     T | None          `Maybe`: whether there is a value, and the value
     NamedTuple        `Rec`: its fields
-    tuple, list       `Seq`: a length and a function from index to element, so any length
+    tuple, list       `Seq`: a length and a function from index to element
     str, Literal      `Word`: a number that encodes the text
     float             `Double`: a real number, rounded where the program rounds
     output object     `Listener`: records the calls made on it
     anything else     a term of the uninterpreted sort TOKEN: only equality and emptiness are known
 
-A sequence has prefix sums of measures, such as the bytes of its elements. Every operation defines its effect on them,
-so proofs about sums over any number of elements need no quantifiers.
+A measure is an integer for each element of a sequence, such as the element's bytes. A sequence has the prefix sums of
+its measures. Each operation on sequences, such as `appended`, computes the prefix sums of its result, so proofs about
+sums over any number of elements need no quantifiers.
 
-`unknown` makes the unconstrained value of an annotated type; `evaluation.py` evaluates values for given inputs.
+`unknown` returns an unconstrained value of an annotated type.
 """
 
 from __future__ import annotations
@@ -33,12 +34,13 @@ from model.values import fields_of
 TOKEN = z3.DeclareSort("Token")
 is_not_empty = z3.Function("is_not_empty", TOKEN, z3.BoolSort())
 EMPTY = z3.Const("empty", TOKEN)
-#: the double nearest to a real number: the IEEE 754 result of an exact product
+#: The double nearest to a real number: IEEE 754 rounds the exact result of an operation once. Uninterpreted; a proof
+#: adds the facts that it needs.
 rounded = z3.Function("rounded", z3.RealSort(), z3.RealSort())
 #: the platform's double for a float to an integer power; uninterpreted
 power = z3.Function("power", z3.RealSort(), z3.IntSort(), z3.RealSort())
 
-#: The measures that a sequence sums: by name, an integer for each element.
+#: measures by name; a measure is a function from an element to an integer
 Measures = Mapping[str, Callable[[Any], Any]]
 
 #: the measure of integer elements: the element itself
@@ -353,11 +355,11 @@ def _zero(_: Any) -> Any:
 
 
 def unknown(kind: Any, name: str, *index: Any, item: bool = False, nested: bool = False) -> Any:
-    """Returns an unconstrained value of an annotated type; with `index`, an element of the sequence `name`.
+    """Returns an unconstrained value of an annotated type; with `index`, the element of the sequence `name` at it.
 
-    A tuple in an element is a token. `item`: the value has the form of an element. `nested`: a tuple in an element is a
-    sequence, whose length and elements are functions of the indexes. Raises UnsupportedError for a union of several
-    types.
+    A tuple is a `Seq`, but a token in an element of a sequence, and in an `item`, which may become such an element.
+    With `nested`, a tuple in an element is a `Seq` whose length and elements are functions of all indexes. Raises
+    UnsupportedError for a union of several types.
     """
     origin = get_origin(kind)
     if origin is Annotated:
@@ -392,7 +394,10 @@ def _nested(kind: Any, name: str, index: Sequence[Any]) -> Seq:
 
 
 def column_indexes(value: Any) -> dict[str, Any]:
-    """Returns the columns of an element of an unconstrained sequence, each with the index; else an empty dict."""
+    """Returns the column functions of an element of an unconstrained sequence by name, each with the element's index.
+
+    Returns an empty dict for any other value.
+    """
     value = value.value if isinstance(value, Maybe) else value
     if not (isinstance(value, Rec) and value.is_element):
         return {}
@@ -400,7 +405,7 @@ def column_indexes(value: Any) -> dict[str, Any]:
 
 
 def _columns(value: Any) -> list[Any]:
-    """Returns the terms of an element."""
+    """Returns the terms of an element: applications of column functions to its index."""
     if isinstance(value, Rec):
         return [column for field in value.fields.values() for column in _columns(field)]
     if isinstance(value, Maybe):
@@ -490,8 +495,9 @@ def merged(when: Any, then: Any, other: Any) -> Any:
 def _alike(value: Any, other: Any) -> Any:
     """Returns a value in the form of `other`, or unchanged if the value has no such form.
 
-    A tuple becomes a sequence, an empty tuple a token or a record that represents a tuple, and a constant a mask. The
-    type of a record that represents a tuple has `has_any` and `none`, and optionally `length_of` or `item_of`.
+    If `other` is a mask, a constant becomes a mask. If `other` is a `Seq`, a tuple becomes a `Seq`. An empty tuple
+    becomes a token, or a record that represents a tuple: a `Rec` whose type has `has_any` and `none`, and optionally
+    `length_of` or `item_of`.
     """
     if bitmasks.is_mask(other):
         mask = bitmasks.as_mask(value)
@@ -512,6 +518,7 @@ def _alike(value: Any, other: Any) -> Any:
 
 def _merged_maybe(when: Any, then: Any, other: Any) -> Maybe:
     def parts(value: Any, second: Any) -> tuple[Any, Any]:
+        """Returns whether `value` is defined, and its value. The value of None is that of `second`, for its form."""
         if value is None:
             return z3.BoolVal(False), second.value if isinstance(second, Maybe) else second
         if isinstance(value, Maybe) and z3.is_false(value.defined) and second is not None:
