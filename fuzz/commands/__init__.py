@@ -1,8 +1,8 @@
 """The commands of the command line.
 
-The module of a command has its result type, the one subclass of `Result`; `run`, which returns the result; and `show`,
-which prints it for a person. With `--json` the command prints exactly the result as JSON. The JSON Schema is derived
-from the result type.
+The module of a command has a result type, which is its only subclass of `Result`. Its function `run` returns the
+result, and `show` prints the result for a person. With `--json`, the command prints only the result, as JSON. The JSON
+Schema of a command is derived from the result type.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class BenchResult(Result):
 def run(names: list[str], out: Path | None, console: Console) -> BenchResult:
     """Runs the benchmarks whose names start with one of the given names, by default all. Writes the report to `out`.
 
-    Raises BadValue as `run_bench`, and if `out` cannot be written.
+    Raises BadValue if `run_bench` does, and if `out` cannot be written.
     """
     if out is not None:
         check_writable_file("--out", out)

@@ -51,10 +51,7 @@ class CampaignResult(Result):
 
     @property
     def found(self) -> bool:
-        """Whether there is a finding, or a coverage goal was not reached in a long enough campaign.
-
-        A known deviation of a real client does not count.
-        """
+        """Whether there is missed coverage, or a finding that is no known deviation of a real client."""
         unknown = [each for each in self.findings if not (each.defect and is_scenario(each.subject))]
         return bool(self.missed_coverage or unknown)
 
@@ -77,7 +74,7 @@ def run(options: Options, console: Console) -> CampaignResult:
     """Starts or resumes a campaign, and writes its report.
 
     Raises BadValue before anything is written if an option is wrong, the folder holds another campaign, or the workers
-    cannot run this code. Raises BadValue also as `run_campaign`.
+    cannot run this code. Raises BadValue later if `run_campaign` does.
     """
     specs = specs_of(options.names, options.profile, options.mutant)
     plan = Plan(specs, options.seed)
@@ -93,7 +90,7 @@ def run(options: Options, console: Console) -> CampaignResult:
         store: Store = LocalStore(local_path(out)) if is_local(out) else HadoopStore(spark, out)
         state = open_campaign(store, plan)
         resumed = state.rounds > 0
-        state.speed = {**speed, **state.speed}
+        state.speed = {**speed, **state.speed}  # speeds of committed rounds are better than those of the warm-up
         total = None if options.traces is None else options.traces * len(specs)
         with _progress(console, total, options.seconds, state) as progress:
             run_campaign(
@@ -163,9 +160,9 @@ def _progress(console: Console, traces: int | None, seconds: float | None, befor
 def specs_of(names: list[str], profile: str | None, mutant: str | None) -> tuple[Spec, ...]:
     """Returns the specs of a campaign, each with the profile and the mutant.
 
-    With a mutant, there is one spec, for the mutant's component. Otherwise there is a spec for each named component or
-    scenario or, without names, for each component that has the profile and is no canary. Raises BadValue for unknown
-    names.
+    With a mutant, there is one spec, for the mutant's component. Otherwise, there is a spec for each named component or
+    scenario. Without names, there is a spec for each component that has the profile and is no canary. Raises BadValue
+    for unknown names.
     """
     if mutant is not None:
         names = [find_mutant(mutant, names or None).subject]
@@ -181,7 +178,7 @@ def specs_of(names: list[str], profile: str | None, mutant: str | None) -> tuple
 
 
 def _with_profile_name(spec: Spec) -> Spec:
-    """Returns the spec with the name of the profile that the spec's `profile` stands for (`profile_name`)."""
+    """Returns the spec with the component's own name of the profile. The spec may have a release (`profile_name`)."""
     return spec._replace(profile=profile_name(find_subject(spec.subject), spec.profile) or spec.profile)
 
 

@@ -1,8 +1,8 @@
 """`brokerproof check`: the checks of a tier, for continuous integration.
 
-The components, their scopes, the recordings and the scenarios of clients determine the checks. If a check passes
-without findings, its result is cached: the same tier runs this check again only after a change of a file on which the
-check depends.
+A check runs another command on one thing. For example, it fuzzes one component, or explores one scope. If a check
+passes without findings, its result is cached: the same tier runs this check again only after a change of a file on
+which the check depends.
 """
 
 from __future__ import annotations
@@ -90,7 +90,8 @@ class Tier(StrEnum):
 class CheckRow(Record):
     """The result of a check. `findings` has all findings, `known` those of them that are in the baseline.
 
-    If the check failed, `message` has the findings that are not in the baseline, and the failure.
+    If the check passed, `message` is that of its `Outcome`. Otherwise, `message` has the findings that are not in the
+    baseline, and the failure.
     """
 
     name: str
@@ -178,8 +179,8 @@ def checks_of(tier: Tier, kinds: Collection[Kind] = tuple(Kind)) -> Iterator[Che
 def _replay_checks() -> Iterator[Check]:
     """Yields a check for each file of recordings.
 
-    The first trace names what the file records (`Trace.component`), such as a class of Pulsar. The components of the
-    check are the subjects of all mappings for this name.
+    The check depends on every component against which traces of the file may be replayed. The first trace names what
+    the file records (`Trace.component`), such as a class of Pulsar. Each mapping of this name has a component.
     """
     for path in sorted((ROOT / "tests" / "recordings").glob("*.gz")):
         first = next(recorded_traces(path))

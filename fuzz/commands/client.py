@@ -35,8 +35,9 @@ class Options(NamedTuple):
     profile: str = CLIENT_PROFILE
     seed: int = 0  # the first seed of each scenario
     traces: int | None = None  # the number of schedules of each scenario
-    seconds: float | None = None  # for all scenarios together, without shrinking; with `trace`, for the replays
-    trace: Path | None = None  # only this schedule
+    #: the time limit of the schedules of all scenarios together, without shrinking; with `trace`, of the replays
+    seconds: float | None = None
+    trace: Path | None = None  # replay only the schedule in this file
     out: Path | None = None
 
 
@@ -66,7 +67,7 @@ class ClientFinding(Record):
 
 
 class ClientResult(Result):
-    """The result of a run. `messages` counts a message when it is sent and again when it is received."""
+    """The result of a run. `messages` is the number of the client's callbacks and of received messages."""
 
     scenario: str
     client: str

@@ -29,7 +29,7 @@ from fuzz.report.campaign import pyplot
 from fuzz.workloads import Cell, Workload, find_workload
 from model.machine import BadValue
 
-#: The largest value on a linear axis.
+#: An axis with a larger value is logarithmic.
 _LINEAR = 1000
 _PLOTS = (".png", ".svg", ".pdf")
 #: The name of the plot in a folder, if there is one workload. With several, a plot has the name of its workload.
@@ -37,7 +37,7 @@ _PLOT = "compare.svg"
 
 
 class CompareResult(Result):
-    """The costs: `policies` has a row for each policy, size and seed, with the fields of the workload's row type."""
+    """The costs: `policies` has a row for each policy, size and seed. Its keys are the fields of `Workload.row`."""
 
     workload: str
     policies: list[dict[str, Any]]
@@ -47,7 +47,7 @@ class CompareResult(Result):
 
 
 class Options(NamedTuple):
-    """The options of the command line. An empty list means the defaults of the workload; of seeds, only seed 0."""
+    """The options of the command line. An empty list means the defaults of the workload; for `seeds`, only seed 0."""
 
     workload: str
     policies: list[str]
@@ -60,7 +60,10 @@ class Options(NamedTuple):
 
 
 def run(options: Options, console: Console) -> CompareResult:
-    """Runs a grid. Raises BadValue for an unknown name or wrong value, and for a file that cannot be written."""
+    """Runs the cells of the workloads. Writes the rows and the plots to `out`, which is a folder or one plot.
+
+    Raises BadValue for an unknown name or wrong value, and for a file that cannot be written.
+    """
     workloads = find_workloads(options.workload)
     cells = [cell for each in workloads for cell in cells_of(each, options)]
     suffix = PurePosixPath(options.out or "").suffix
@@ -120,9 +123,9 @@ def find_workloads(names: str) -> list[Workload]:
 
 
 def cells_of(workload: Workload, options: Options) -> list[Cell]:
-    """Returns the cells of a grid: each combination of seed, size and policy.
+    """Returns the cells of a workload: one for each combination of seed, size and policy.
 
-    Raises BadValue for a policy that is unknown or cannot run here, or a wrong parameter.
+    Raises BadValue for an unknown policy, for a policy that this machine cannot run, and for a wrong parameter.
     """
     for policy in options.policies:
         if policy not in workload.policies:
@@ -144,7 +147,7 @@ def cells_of(workload: Workload, options: Options) -> list[Cell]:
 
 
 def show(console: Console, result: CompareResult) -> None:
-    """Prints a table, and what policies and columns mean. Columns with lists are in the JSON object only."""
+    """Prints a table, and the meaning of policies and columns. Columns with lists are in the JSON object only."""
     workloads = find_workloads(result.workload)
     workload = workloads[0]
     for each in workloads:

@@ -44,7 +44,7 @@ class Violation(Record):
 
 
 class Covered(Record):
-    """Runs of the implementation from the initial state. Without a finding, the runs together take every transition."""
+    """Runs of the implementation, each from the initial state. Unless one has a finding, they take every transition."""
 
     transitions: Count
     runs: Count
@@ -54,7 +54,8 @@ class Covered(Record):
 class ExploreResult(Result):
     """The result of an exploration. `hides` says for each bound what it excludes, or why it excludes nothing.
 
-    `expected_states` and `expected_transitions` are the stored counts of the scope under the reference.
+    `expected_states` and `expected_transitions` are the stored counts of the scope. They are null for another profile
+    than the reference, for a mutant, and for a scope without stored counts.
     """
 
     subject: str

@@ -36,7 +36,11 @@ class ActionCount(Record):
 
 
 class Coverage(Record):
-    """Coverage of a run. `goals` were reached; `never` has goals not reached, and actions not taken or only refused."""
+    """Coverage of a run: the kinds of coverage keys (`fuzz/run/coverage.py`) that were reached, and what was not.
+
+    `pairs` is the number of different pairs of consecutive actions. `goals` were reached. `never` has goals that were
+    not reached, and actions that were not taken or only refused.
+    """
 
     actions: dict[str, ActionCount]
     pairs: Count
@@ -60,13 +64,13 @@ class FuzzResult(Result):
     processes: Count
     compared_with: Second  # the second side: implementation, profile, program (`sut`), or none if the model ran alone
     coverage: Coverage
-    missed_coverage: list[str]  # lines for goals and actions that a long enough run did not reach
+    missed_coverage: list[str]  # lines for `never`; none if the run was too short to reach everything (`Subject`)
     findings: list[ExplainedFinding]
     version: str
 
     @property
     def found(self) -> bool:
-        """Whether there is a finding, or a coverage goal was not reached in a long enough run."""
+        """Whether there is a finding or missed coverage."""
         return bool(self.findings or self.missed_coverage)
 
 
@@ -159,7 +163,7 @@ def show_verdict(
     seed: int,
     nothing: str = "no difference",
 ) -> None:
-    """Prints the numbers of findings, steps and traces; `nothing` in place of the number of findings if there is none.
+    """Prints the numbers of findings, steps and traces. Without a finding, prints `nothing` in place of the first one.
 
     Findings of one subject and cause count as one finding.
     """

@@ -21,12 +21,12 @@ from fuzz.seeding import mutants_of
 from fuzz.subject import find_subject, subject_names
 from model.machine import BadValue
 
-#: The maximum number of mutants of which all are printed; if there are more, only survivors are.
+#: If there are more mutants, only survivors are printed.
 _MAX_ROWS = 200
 
 
 class MutantRow(Record):
-    """A mutant, and the check that killed it.
+    """A mutant, and the check that killed it. The fields are those of `kill_matrix.MutantVerdict`.
 
     `origin` is the source of a seeded bug, or the operator that generated the mutant. `length` is the number of steps
     of the trace that kills it. `excuse` is the reason why an equivalent mutant survives.
@@ -45,9 +45,9 @@ class MutantRow(Record):
 
 
 class Score(Record):
-    """The number of killed mutants of a component by check. Percentages do not count equivalent mutants.
+    """The number of killed mutants of a component (`subject`) by check. Percentages do not count equivalent mutants.
 
-    `percent_guarded` does not count kills by the checks `examples` and `twin`. `subject` is the component.
+    `percent_guarded` counts only kills by checks other than `examples` and `twin`.
     """
 
     subject: str
@@ -71,8 +71,7 @@ class PropertyKills(Record):
 class MutantsResult(Result):
     """The kill matrix.
 
-    `survivors` survive and have no `excuse`. An idle property is no mutant's only killer, and its `stays`
-    is empty.
+    `survivors` survive and have no `excuse`. `idle_properties` are no mutant's only killer, and their `stays` is empty.
     """
 
     subjects: list[str]
@@ -187,7 +186,7 @@ def _property_kills(names: list[str], update: Callable[..., None]) -> dict[str, 
 
 
 def show(console: Console, result: MutantsResult) -> None:
-    """Prints the kill matrix; of more than `_MAX_ROWS` mutants, killed ones are only counted."""
+    """Prints the kill matrix. If there are more than `_MAX_ROWS` mutants, killed ones are only counted."""
     rows = result.mutants
     for row in rows if len(rows) <= _MAX_ROWS else ():
         seconds = "" if row.seconds_to_kill is None else f"{row.seconds_to_kill:.2f} s"

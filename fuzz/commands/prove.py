@@ -39,7 +39,7 @@ class Verdict(StrEnum):
 
 
 class ClaimRow(Record):
-    """A claim, its verdict, and whether its control, a seeded bug, is refuted."""
+    """A claim, its verdict, and whether its control is refuted. The control is a seeded bug that makes it false."""
 
     id: Annotated[str, msgspec.Meta(pattern="^[a-z0-9]+(-[a-z0-9]+)*$")]
     subject: str
@@ -48,7 +48,7 @@ class ClaimRow(Record):
     source: NonEmpty
     verdict: Verdict
     detail: str
-    paths: int | None  # as in `invariants.proofs.claim.Answer`, also `steps` and `compared`
+    paths: int | None  # this field and the next two: as in `invariants.proofs.claim.Answer`
     steps: int | None
     compared: int | None
     assumes: list[str]
@@ -72,7 +72,10 @@ class Status(StrEnum):
 
 
 class LedgerRow(Record):
-    """A safety property, the strongest verdict on it, the scopes that check it, and the claims that imply it."""
+    """A safety property, the strongest verdict on it, and the scopes that check it.
+
+    `lemmas` are the claims that imply the property. Each of them suffices.
+    """
 
     subject: str
     property: str

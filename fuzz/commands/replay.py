@@ -30,7 +30,8 @@ from model.machine import BadValue
 
 #: Number of operations of a recording that are shown before the one that differs.
 _CONTEXT = 5
-#: The table in --out: a row for each trace, with its first unexplained difference, or else its first difference.
+#: The table in --out: a row for each trace. It has the trace's first difference that no known deviation explains. If
+#: there is none, it has the first difference.
 _TABLE = pa.schema(
     [
         ("file", pa.string()),
@@ -41,8 +42,8 @@ _TABLE = pa.schema(
         ("line", pa.int64()),
         ("op", pa.string()),
         ("fields", pa.list_(pa.string())),
-        ("expected", pa.string()),  # JSON, as is actual
-        ("actual", pa.string()),
+        ("expected", pa.string()),  # as JSON
+        ("actual", pa.string()),  # as JSON
         ("known_deviation", pa.string()),
     ]
 )
@@ -69,7 +70,7 @@ class DifferenceRow(Record):
     fields: list[str]  # `Mismatch.labels`
     known_deviation: str | None
     message: str | None
-    before: list[RecordedOperation]  # of a recording: the last operations, up to the one that differs
+    before: list[RecordedOperation]  # the last operations, up to the one that differs; empty for a trace of actions
     explanation: Explanation | None  # of a trace of actions, if no known deviation explains the difference
     reproduced: bool  # whether the trace is a finding, and fails as the finding says
 
@@ -99,8 +100,9 @@ class Options(NamedTuple):
 
 
 def run(options: Options, console: Console) -> ReplayResult:
-    """Replays every trace of the files and folders. Uses Spark for files on other machines, or if a master is named.
+    """Replays every trace of the files and folders.
 
+    Uses Spark if a file or `out` is on another machine, if a master is named, or if spark-submit started this process.
     Raises BadValue at the first line that is not in the trace format; then nothing is written.
     """
     inputs = [each for uri in options.inputs for each in _inputs(uri)]
@@ -177,22 +179,22 @@ def _table_row(file: str, each: ReplayedTrace) -> tuple[Any, ...]:
     first = (file, each.id, each.component, each.operations, not each.mismatches)
     if not each.mismatches:
         return *first, None, None, None, None, None, None
-    # the first that no known deviation explains, or else the first
-    found = min(each.mismatches, key=lambda m: m.known_deviation is not None)
+    found = min(each.mismatches, key=lambda m: m.known_deviation is not None)  # False before True; then the first
     expected, actual = (to_json(value).decode() for value in (found.expected, found.actual))
     return *first, found.line, found.op, found.labels, expected, actual, found.known_deviation
 
 
 def _rows(each: ReplayedTrace, profile: str | None) -> list[DifferenceRow]:
+    # without a mismatch, there is no trace
     return [] if each.trace is None else [_row(each.trace, mismatch, profile) for mismatch in each.mismatches]
 
 
 def _row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow:
-    # a sequential trace of actions, which is explained step by step. A named profile is not that of the finding
+    # whether `explain` can show the difference: it runs a sequential trace of actions under the profile of the trace
     is_own = trace.has_actions and profile is None and mismatch.found_order is None
     explanation = explain(trace) if is_own and mismatch.known_deviation is None else None
     up_to = [each for each in trace.operations if each.line <= mismatch.line]
-    if mismatch.found_order is not None:
+    if mismatch.found_order is not None:  # a concurrent history: its operations in the order that was found
         up_to = [*mismatch.found_order, *[each for each in trace.operations if each.line == mismatch.line]]
     return DifferenceRow(
         trace=mismatch.trace,
@@ -220,7 +222,7 @@ def _is_cause(trace: Trace, mismatch: Mismatch) -> bool:
     cause = cause_of(trace)
     if cause is None:
         return False
-    if mismatch.cause is None:
+    if mismatch.cause is None:  # also if the whole replay hung: then the step that hung is not known
         return mismatch.kind is Disagreement.HANG and cause.kind is Kind.HANG
     return label_of(mismatch.cause) == label_of(cause)
 

@@ -16,7 +16,7 @@ from fuzz.platform.spark import session
 
 
 class ReportResult(Result, omit_defaults=True):
-    """The path or URI of the report, and the comparison with an older campaign.
+    """The path or URI of the report, and the comparison with an older campaign (`Compared`).
 
     `new` has the signatures of findings that are only in this campaign, `gone` only in the older one, `known` in both.
     """
@@ -29,9 +29,9 @@ class ReportResult(Result, omit_defaults=True):
 
 
 def run(folder: str, against: str | None = None) -> ReportResult:
-    """Writes the report into a campaign's folder or URI, compared with the campaign in `against` if that is given.
+    """Writes the report into a campaign's folder or URI. `against` is the folder or URI of an older campaign.
 
-    Raises BadValue if there is no such campaign, and as `compared`.
+    Raises BadValue if a folder holds no campaign, or if the campaigns cannot be compared (`compared`).
     """
     folders = [each for each in (folder, against) if each is not None]
     if all(is_local(each) for each in folders):

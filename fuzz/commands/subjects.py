@@ -47,13 +47,17 @@ class RuleRow(Record):
 
 
 class SettingRow(Record):
-    """A config field that is no rule, and the values that a trace may draw. `broker_name` is empty for a size."""
+    """A config field that is no rule, and the values that a trace may draw.
+
+    `broker_name` is the name of the setting in Pulsar. It is empty for a field that only the model has: a size, such as
+    the number of brokers.
+    """
 
     name: str
     kind: str  # the possible values, in words
     default: Any
     broker_name: str
-    broker_defaults: dict[str, Any]  # by release; null if the release lacks the setting
+    broker_defaults: dict[str, Any]  # release -> Pulsar's default; null if the release lacks the setting
     drawn: list[Any]
 
 
@@ -230,7 +234,7 @@ def _show_in_full(console: Console, row: SubjectRow) -> None:
 
 
 def _by_release(defaults: dict[str, Any]) -> str:
-    """Returns the defaults as text, each with the first release that has it; without releases that lack the setting."""
+    """Returns Pulsar's defaults as text, each with the first release that has this default, oldest release first."""
     there = [(release, default) for release, default in defaults.items() if default is not None]
     changes = [each for i, each in enumerate(there) if i == 0 or each[1] != there[i - 1][1]]
     return ", ".join(f"{text_of(default)} from {release}" for release, default in changes)

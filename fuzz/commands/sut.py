@@ -37,8 +37,8 @@ from model.machine import BadValue
 
 #: Folder of the traces of findings.
 OUT = Path("build/sut")
-#: Shrinking may take this share of the time limit, even if fuzzing took all of it. Without a limit, shrinking may take
-#: these seconds.
+#: Shrinking may take the time that fuzzing left of the time limit, and at least this share of the limit. Without a
+#: limit, shrinking may take these seconds.
 _SHRINK_SHARE, _SHRINK_SECONDS = 0.5, 10.0
 
 
@@ -51,12 +51,12 @@ class Options(NamedTuple):
     traces: int | None
     seconds: float | None
     limits: Limits
-    trace: Path | None  # only this trace
+    trace: Path | None  # replay only the trace in this file
     out: Path | None
 
 
 class Abilities(Record):
-    """The program's hello. If a list is null, the program has all actions, all settings or all fields."""
+    """The program's hello, its first message: what the program supports. A list is null if the program supports all."""
 
     version: int
     name: str
@@ -140,7 +140,7 @@ def _hunted(target: Target, options: Options, update: Update) -> Hunted:
 
 
 def _replayed(target: Target, path: Path) -> Hunted:
-    """Replays the first trace of a file, one call per request."""
+    """Replays the first trace of a file. The program gets each call in a request of its own."""
     machine, started = target.subject.machine, time.monotonic()
     trace = next(read_traces(path))
     replayer = replayer_of(trace, subject=target.subject)
@@ -154,7 +154,7 @@ def _replayed(target: Target, path: Path) -> Hunted:
 
 
 def _shrunk(target: Target, options: Options, done: Hunted) -> list[FindingRow]:
-    """Shrinks the findings in the time that is left of the run's limit, or in a share of the limit. Returns them."""
+    """Shrinks the findings. Each may take an equal part of the time for shrinking. Returns them."""
     limit, count = options.seconds, max(1, len(done.findings))
     left = _SHRINK_SECONDS if limit is None else max(limit - done.seconds, limit * _SHRINK_SHARE)
     return merged(shrunk(target, options.spec, finding, left / count) for finding in done.findings)
@@ -168,7 +168,7 @@ def _abilities(hello: Hello | None) -> Abilities | None:
 
 
 def show(console: Console, result: SutResult) -> None:
-    """Prints the program's abilities, the findings step by step, then the totals."""
+    """Prints the findings step by step, the program's abilities, then the totals."""
     show_findings(console, result.findings)
     if result.protocol is not None:
         hello = result.protocol

@@ -21,7 +21,7 @@ class TlaRow(Record):
     scope: str
     profile: str
     distinct_states: Count
-    model_distinct_states: Count | None
+    model_distinct_states: Count | None  # null unless TLC succeeded, as expected
     edges_checked: Count
     expected_result: Annotated[str, msgspec.Meta(pattern=r"^(success|violated \w+)$")]
     result: Annotated[str, msgspec.Meta(pattern=r"^(success|violated( \w+)?|timeout|error: .*)$")]
@@ -42,7 +42,7 @@ class TlaResult(Result):
 
 
 def run(modules: list[str], scope: str | None, console: Console, *, nightly: bool = False) -> TlaResult:
-    """Makes the runs of TLC that `fuzz.tlc.manifest.chosen` selects. Raises BadValue as `run_tla`."""
+    """Makes the runs of TLC that `fuzz.tlc.manifest.chosen` selects. Raises BadValue if `run_tla` does."""
     results = run_tla(modules, scope, console, nightly=nightly)
     return TlaResult(modules=[msgspec.convert(result.row(), TlaRow) for result in results])
 

@@ -27,11 +27,11 @@ _HEAD = """# Known defects
 These are defects of Apache Pulsar and of proposals, the most severe first. The heading of a defect is the modelled
 component and an id. The text describes the symptom, the mechanism and the consequence. The list below the text has
 
-- **versions**: the affected versions; "master 2026-07" is Pulsar's master branch in July 2026. In parentheses, how we
-  know of the defect: `recorded` (traces of the real class show it), `observed` (a real client or broker did it),
-  `read` (in the source) or `inferred` (from other rules). Then a profile that has the defect;
+- **versions**: the affected versions; "master 2026-07" is Pulsar's master branch in July 2026. Then, in parentheses,
+  how we know of the defect: `recorded` (traces of the real class show it), `observed` (a real client or broker did
+  it), `read` (in the source) or `inferred` (from other rules). Then a profile that has the defect;
 - **upstream**: the issue or pull request, if we know one;
-- **violates**: the property that fails, and the rules of the profile that cause it.
+- **violates**: the property that fails under this profile, and the rules that cause the failure.
 
 `brokerproof evidence COMPONENT --defect ID` finds a defect by fuzzing, and prints a shrunk trace. This page is
 generated from the tables beside it: `python -m fuzz.defects.page > fuzz/defects/README.md`.
@@ -65,20 +65,23 @@ def page_of(defects: Sequence[Defect]) -> str:
         shown_by = "\n".join(f"      {command}" for command in case.commands())
         lines.append(f"- {case.component}: {linked(case.suspicion)} **{linked(case.decision)}**\n\n{shown_by}\n")
     lines.append("## Upstream reports\n")
-    lines.append("After each report to Pulsar: the defects above, the seeded bugs (*) and the tests that show it.\n")
+    lines.append(
+        "For each component: the number of reports, and the reports. Behind a report are the defects above, the "
+        "seeded bugs (*) and the tests that show the reported behaviour.\n"
+    )
     for name in subject_names():
         shown = shown_reports(name)
         each = ", ".join(f"{linked(report)} {', '.join(ids)}" for report, ids in shown.items())
         lines += [f"- {name} ({len(shown)}): {each}"] if shown else []
     lines.append("\n## Reports outside the models\n")
-    lines.append("The model of the component cannot show these reports, for the given reasons.\n")
+    lines.append("The model of the component cannot show the reported behaviour. The reason follows the report.\n")
     for name in subject_names():
         lines += [f"- {name}: {linked(report)}. {why}" for report, why in not_expressible(name).items()]
     return "\n".join(lines).rstrip("\n")
 
 
 def shown_reports(component: str) -> dict[str, list[str]]:
-    """Returns by upstream report what shows it: ids of defects, ids of seeded bugs (with a *), names of tests."""
+    """Returns what shows each upstream report: ids of defects, ids of seeded bugs (with a *), names of tests."""
     sources = [(row.link, row.id) for row in defects_of(component)]
     sources += [(bug.origin, f"{bug.id}*") for bug in mutants_of(component)]
     sources += [(each.suspicion, test) for each in suspected(component) for test in each.tests]
@@ -97,7 +100,10 @@ def table_in(path: Path) -> str:
 
 
 def write_into(path: Path, table: str) -> None:
-    """Writes the table between the marks of a document. Raises BadValue without marks, or if writing fails."""
+    """Writes the table between the marks of a document.
+
+    Raises BadValue if the document has no marks or cannot be written.
+    """
     before, _, after = _around(path)
     try:
         path.write_text(f"{before}\n{table}\n{after}", encoding="utf-8")
@@ -106,7 +112,7 @@ def write_into(path: Path, table: str) -> None:
 
 
 def _around(path: Path) -> tuple[str, str, str]:
-    """Returns the text of a document up to the first mark, between the marks, and from the second mark on."""
+    """Returns a document in three parts: up to the end of the first mark, between the marks, from the second mark."""
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as problem:

@@ -1,18 +1,19 @@
-"""The defect table: which version breaks which guarantee, by which rules.
+"""The defect table: which version breaks which guarantee, and by which rules.
 
-Each table of `fuzz/defects/<component>.toml` is one defect, a *row*. Its name, in kebab-case, is the id:
+The files `fuzz/defects/<component>.toml` are the defect table. A row is one defect, under its id in kebab-case:
 
     profile         a profile that has the defect
     property        the property that this profile violates
-    rules           fields of `Config`: `reference`, with the profile's values of these fields, violates the property
+    rules           the fields of `Config` that cause the defect. If only these fields of `reference` get the profile's
+                    values, the property is violated
     symptom, mechanism, consequence
     severity, versions
     link            optional: the upstream issue, pull request or proposal
     origin          how the mechanism is known (default: the origin of its least certain rule)
-    tlc             optional: the run in which TLC finds the defect, as in `tla/runs/` (default: `scope = "smoke"`)
+    tlc             optional: keys of a run of TLC that finds the defect, as in `tla/runs/` (default: `scope = "smoke"`)
 
-The table `not_expressible` has reports about the component that its machine cannot show, each with the reason. The
-array `suspected` has suspicions from reading Pulsar's code or a report, each with the decision (`Suspected`).
+Two further keys of a file are no rows. `not_expressible` has reports about the component that its machine cannot show,
+each with the reason. `suspected` has suspicions about Pulsar, each with our decision (`Suspected`).
 
 The defect table determines the expected violations of TLC, the known deviations of recordings, the searches of
 `brokerproof evidence`, the table in the README, and the page `fuzz/defects/README.md`.
@@ -34,7 +35,7 @@ from model.values import Origin, rule_of
 
 #: Shown instead of the link of a defect that has none.
 NO_REPORT = "no report known"
-#: The table of reports that a machine cannot show, and the array of suspected defects.
+#: The keys of a file that are no rows.
 _NOT_EXPRESSIBLE, _SUSPECTED = "not_expressible", "suspected"
 
 
@@ -103,7 +104,7 @@ class Suspected(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 def defects_of(component: str) -> list[Defect]:
-    """Returns the rows of a component's file, in order; none without a file. Raises BadValue for an invalid row."""
+    """Returns a component's rows in the order of the file; none without a file. Raises BadValue for an invalid row."""
     rows, path = _tables_of(component), f"fuzz/defects/{component}.toml"
     others = (_NOT_EXPRESSIBLE, _SUSPECTED)
     return [_defect_of(component, n, row, f"{path}: {n}") for n, row in rows.items() if n not in others]
@@ -115,7 +116,7 @@ def not_expressible(component: str) -> dict[str, str]:
 
 
 def suspected(component: str) -> list[Suspected]:
-    """Returns the suspected defects of a component. Raises BadValue for an invalid row."""
+    """Returns the suspected defects of a component. Raises BadValue for an invalid item."""
     where, known = f"fuzz/defects/{component}.toml: {_SUSPECTED}", {row.id for row in defects_of(component)}
     try:
         rows = [{"component": component} | row for row in _tables_of(component).get(_SUSPECTED, ())]
@@ -178,7 +179,7 @@ def _defect_of(component: str, name: str, row: dict[str, Any], where: str) -> De
 
 
 def _origin_of(subject: Subject, rules: Sequence[str]) -> Origin:
-    """Returns the origin of the least certain of some rules."""
-    order = list(Origin)
+    """Returns the origin of the least certain of these config fields; the least certain origin if none is a rule."""
+    order = list(Origin)  # the most certain first
     found = [rule_of(subject.machine.fields.get(name)) for name in rules]
     return max((rule.origin for rule in found if rule is not None), key=order.index, default=order[-1])
