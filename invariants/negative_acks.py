@@ -456,8 +456,7 @@ def is_empty(s: State) -> bool:
 def timer_task_after_close_is_a_no_op(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A timer task that runs before the first nack or after close returns normally and changes nothing.
 
-    A run before the first nack is checked only in the status `new`, in which `nackedMessages` is null. In the status
-    `open`, such a run is not checked here.
+    Before the first nack, only a tracker in the status `new` is checked: its `nackedMessages` is null.
     """
     if before.status in ("open", "failed"):
         return True
@@ -519,6 +518,7 @@ def redelivered_entry_is_still_pending(cfg: Config, before: State, event: Event,
 @sometimes(negative_acks, on=("advance_time",))
 def timer_task_runs_late(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The timer task runs after its deadline and sends a redelivery command."""
+    # the deadline before the step is that of the first run
     return any(before.timer is not None and command.at > before.timer for command in commands(event)[:1])
 
 

@@ -220,7 +220,7 @@ def handler_begins_only_at_broker_that_has_to_act(cfg: Config, before: State, ev
     for bundle, data in view_changes(before, event, after):
         actor: int | None = None
         if data is not None and (data.force or not at.is_disabled):
-            # the source has to act, the destination, or (actor None) no broker
+            # `actor` is the broker that has to act on the record, None if no broker has to
             is_of_source = data.state in ("Releasing", "Splitting", "Deleted") or (data.state == "Free" and data.force)
             actor = data.source_broker if is_of_source else data.dst_broker if data.state == "Assigning" else None
         if (BundleRecord(bundle, data) in begun) != (actor == event.arguments["broker"]):  # type: ignore[arg-type]

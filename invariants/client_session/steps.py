@@ -1,7 +1,7 @@
 """What each step of the protocol changes, what it returns, and when it is refused, under the rules of the reference.
 
-A step changes nothing else of the links, producer, consumer and subscription. `guarantees.py` has the guarantees to the
-application.
+These properties determine the links, producer, consumer and subscription after every step. `guarantees.py` has the
+guarantees to the application.
 """
 
 from __future__ import annotations

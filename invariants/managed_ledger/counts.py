@@ -158,10 +158,10 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
 ) -> bool:
     """The count of an entry from storage equals its deliveries to come, except in five cases.
 
-    (1) The reader's mark-delete position has passed the entry. (2) The entry is in a replay queue, or a replay read
-    waits for the same storage read. (3) An inactive cursor has an outstanding normal read. (4) An active cursor is
-    between the reader and the entry. (5) An active cursor has requested the entry, and gets it from the cache or from
-    another storage read.
+    (1) The reader's mark-delete position, and with it the read position, has passed the entry. (2) The entry is in a
+    replay queue, or a replay read waits for the same storage read. (3) An inactive cursor has an outstanding normal
+    read. (4) An active cursor is between the reader and the entry. (5) An active cursor has requested the entry, and
+    gets it from the cache or from another storage read.
     """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
@@ -211,12 +211,16 @@ def completes_only_uncancelled_reads(s: State, event: Event) -> bool:
 
 
 def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
-    """Whether the count and the deliveries to come of a cached entry must change by the same number in a step.
+    """Whether a step must change the count and the deliveries to come of a cached entry by the same number.
 
-    Storage completes a read: false for the entries of the answer, which can replace `EntryReadCountHandlerImpl`; false
-    for all entries if a request fails, or if one of a cancelled normal read completes. An entry is put back: false if
-    its copy does not share the count of the cached entry, which was cached again since. A read is discarded: true only
-    for entries of the read that share the count, and that will be read again.
+    A copy shares the count of the cached entry, unless the entry was evicted and cached again after it was copied.
+
+        storage answers          false for an entry of the answer, because the cached entry may be replaced. False for
+                                 every entry if a request fails, or if one of a cancelled normal read completes
+        an entry is put back     true for this entry if the copy of the read shares the count
+        a read is discarded      true for an entry of the read that will be read again, if its copy shares the count;
+                                 false for every other entry
+        otherwise                true
     """
     if event.name == "complete_storage_read":
         is_in_answer = e.position in positions_of_answer(before, event)
@@ -244,10 +248,8 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
 def count_follows_deliveries_to_come(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A count changes by the same number as the deliveries to come: a delivery lowers both, a replay keeps both.
 
-    Exceptions: a consumer connects, disconnects or asks for redelivery; a cursor seeks; an entry is acknowledged; the
-    entry itself is in an answer of storage; a request to the cache fails, or one of a cancelled normal read completes;
-    a read is discarded, and the entry is not read again because of this; a read puts the entry back that was cached
-    again after the read.
+    Not checked: a consumer connects, disconnects or asks for redelivery; a cursor seeks; an entry is acknowledged; and
+    the cases in which `is_comparable` is false.
     """
     was, now = cached(before), cached(after)
     return all(
@@ -292,7 +294,7 @@ def entry_deleted_before_its_read_remains_counted(cfg: Config, before: State, ev
 
 @sometimes(managed_ledger, on=("complete_storage_read",), given=with_counts)
 def entry_of_failed_read_remains_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A storage read fails, and a request reads its cached entries again from storage: their counts do not fall."""
+    """After a failed storage read, a request reads also its cached entries from storage: their counts do not fall."""
     return not event.arguments["success"] and any(each > 0 for each in new_differences(before, after))
 
 
@@ -321,7 +323,7 @@ def cursor_between_reader_and_entry_is_not_counted(cfg: Config, before: State, e
 
 @sometimes(managed_ledger, given=with_counts)
 def entry_cached_in_grace_period_is_read_without_count(cfg: Config, s: State) -> bool:
-    """A reader has a copy of an entry that has no count, because the entry was added without active cursors."""
+    """A cursor reads a cached entry that has no count, because the entry was added without active cursors."""
     return any(e.expected_reads is None and e.copies for e in cached(s).values())
 
 

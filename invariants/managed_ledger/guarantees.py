@@ -87,7 +87,7 @@ def held_entry_is_before_read_position(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger)
 def key_is_held_by_one_consumer_in_order(cfg: Config, s: State) -> bool:
-    """Key_Shared: at most one consumer holds entries of a key: the first unacknowledged entries of this key.
+    """Key_Shared: at most one consumer holds entries of a key, and these are the first unacknowledged ones of the key.
 
     If an entry is held, all earlier unacknowledged entries with the same key are held.
     """

@@ -1,7 +1,7 @@
 """Calls on a managed ledger: what each call changes in log, cursors and dispatchers, and when a call is rejected.
 
-A call is an action of the model; the call "on" a subscription has the subscription as an argument. A subscription is
-named by its number. A consumer "holds" the entries in its pending acks.
+A call is an action of the model. A call "on" a subscription has the number of the subscription as an argument. A
+consumer "holds" the entries in its pending acks.
 """
 
 from __future__ import annotations
@@ -100,12 +100,12 @@ POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Subscription], b
 
 @always(managed_ledger, on=tuple(POSSIBLE))
 def call_is_rejected_exactly_if_it_cannot_happen(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call is rejected exactly if an object that the call needs is missing, or if the call is not possible.
+    """A call is rejected exactly if the call cannot happen in the state.
 
-    The object is a consumer, entry, position, read or eviction task. A connected consumer cannot connect. A read can
-    start only with permits, and not during a replay read. An acknowledgement needs an entry that is held or in the
-    replay queue, a mark-delete a position after the mark-delete position. A rollover is possible only if the last
-    ledger has entries. The checks of backlogs run only without counts.
+    The consumer, read or eviction task of a call must exist; `connect` needs a consumer that is not connected. A read
+    starts only with permits, and not during a replay read. An ack needs an entry that is held or in the replay queue. A
+    mark-delete needs an entry after the mark-delete position. A seek needs an entry, or the end of the log. A rollover
+    needs entries in the last ledger. The checks of backlogs run only without counts.
     """
     sub = before.subscriptions[event.arguments.get("subscription", 0)]
     return isinstance(event.outcome, Refused) is not POSSIBLE[event.name](cfg, before, event.arguments, sub)
@@ -252,10 +252,10 @@ def dispatch_sends_what_consumers_can_take(cfg: Config, before: State, event: Ev
     """Each entry of a complete read is skipped if it is acknowledged, sent if its consumer can take it, or put back.
 
     A Shared consumer needs a permit. A Key_Shared consumer needs a permit; moreover, no other consumer may hold the
-    key, and no entry that must be sent before may be in the replay queue (`replay_order`). All entries of a cancelled
-    read are discarded (of a replay read, with `discards_cancelled_replay_read`), and so are all entries without a
-    connected consumer. With `replay_order` any_of_key, no entry is sent if the replay queue now begins before
-    `min_replayed_position`.
+    key, and the replay queue may have no entry that must be sent first (`replay_order`). With `replay_order`
+    any_of_key, no entry is sent if the replay queue now begins before `min_replayed_position`. All entries are
+    discarded if no consumer is connected, or if the read is a cancelled normal read; with
+    `discards_cancelled_replay_read`, also if it is a cancelled replay read.
     """
     if not isinstance(event.outcome, Dispatched):
         return True
@@ -309,7 +309,7 @@ def _consumer_for(cfg: Config, number: int, left: Mapping[int, int], position: P
 def _must_wait(
     cfg: Config, kind: str, held: Mapping[int, set[Position]], replay: set[Position], to: int, position: Position
 ) -> bool:
-    """Whether another consumer holds entries of the key, or the replay queue has an entry that must be sent before."""
+    """Whether another consumer holds entries of the key, or the replay queue has an entry that must be sent first."""
     key_of_entry = key(cfg, position)
     if any(key(cfg, p) == key_of_entry for c, entries in held.items() if c != to for p in entries):
         return True
@@ -341,7 +341,7 @@ def _holding_after(cfg: Config, number: int, sub: Subscription, now: Subscriptio
         held[consumer] = granted + args.get("permits", 0), entries
     elif event.name in ("disconnect", "redeliver"):
         replay |= set() if is_failover else entries
-        held[consumer] = granted, entries if is_failover else set()
+        held[consumer] = granted, (entries if is_failover else set())
         if event.name == "disconnect":
             del held[consumer]
     elif event.name == "seek":

@@ -121,7 +121,8 @@ def message_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
     fresh = tuple([m for m in reply.messages if m not in c.grouped and m > max(c.cumulative, c.covered)])
     tracked = c.tracked
     if fresh and not cfg.index_acks:
-        # the batch gets a new tracker, in which the messages that the ack set excludes are acknowledged
+        # the batch gets a new tracker; with `tracker_uses_ack_set`, the messages that the ack set excludes are
+        # acknowledged in the new tracker
         excluded = [m for m in messages_of(cfg, entry) if m not in reply.messages and cfg.tracker_uses_ack_set]
         tracked = merged(tuple([m for m in tracked if m not in messages_of(cfg, entry)]), excluded)
     dropped = len(reply.messages) - len(fresh)

@@ -80,7 +80,7 @@ class Config(NamedTuple):
         Literal["monotonic", "wall"],
         Rule(Origin.READ, {"wall": f"System.currentTimeMillis in {JAVA}; UnixMilli in {GO}"}),
     ] = "monotonic"
-    #: which delays the minimum delay applies to
+    #: which delays the minimum delay applies to. fixed: only `redelivery_delay_ms`, not the delays of a backoff
     min_delay_applies_to: Annotated[
         Literal["all", "fixed", "none"], Rule(Origin.RECORDED, {"fixed": f"add in {JAVA} and before", "none": GO})
     ] = "all"
@@ -285,6 +285,7 @@ def timer_interval(cfg: Config) -> int:
         return max(delay, 0) // 3
     unit = UNITS_PER_MS[cfg.clock_unit] if cfg.interval_unit == "milliseconds" else 1
     minimum = cfg.min_delay_ms * UNITS_PER_MS[cfg.clock_unit]
+    # rounded down to a multiple of `unit`, but not to 0
     return max(max(delay, minimum) // 3 // unit, 1) * unit
 
 
@@ -531,7 +532,7 @@ def step_wall_clock(cfg: Config, s: State, by: Annotated[int, InUnit("clock_unit
 
 @negative_acks.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Makes both clocks equal, then shifts all times by a multiple of the bucket length, so that now is less than that.
+    """Makes both clocks equal, and shifts all times by a multiple of the bucket length; now is then below this length.
 
     The tracker behaves the same after such a shift.
     """
@@ -551,7 +552,7 @@ def canonical(cfg: Config, s: State) -> State:
 def observe(cfg: Config, s: State) -> dict[str, object]:
     """Returns whether `nackedMessages` exists, the number of nacks, the buckets, the deadline and the retained ids.
 
-    It exists while the tracker is open. Under `keeps_buckets`, it also exists after close if it has buckets.
+    `nackedMessages` exists while the tracker is open; under `keeps_buckets`, also after close if there are buckets.
     """
     return {
         "created": s.status == "open" or bool(s.buckets),
