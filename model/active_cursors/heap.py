@@ -61,7 +61,7 @@ def sifted_down(items: Items, index: int) -> Items:
 
 
 def pushed(items: Items, item: Item) -> Items:
-    """Returns the heap with another item."""
+    """Returns the heap with `item` added."""
     return sifted_up((*items, item), len(items))
 
 

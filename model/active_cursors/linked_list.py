@@ -5,12 +5,12 @@ Source: PIP-430; the class in July 2026; apache/pulsar#26511 and #26629, which c
 
     list      nodes sorted by position; nodes at equal positions form a group and share one counter, the number of
               nodes up to the end of the group (`numberOfCursorsAtSamePositionOrBefore`)
-    pending   `add`, `updateCursor`, `removeCursor` only record a pending update (a new position) or a pending removal.
-              A cursor that is removed or untracked gets a pending removal of its node from the list
-    flush     a query first applies what is pending (`processPendingPositions`). If there are at least `tracked // 2`
-              pending updates (one is enough with two or three nodes in the list), the list is rebuilt. Otherwise the
-              pending removals are applied first, then each pending update in the order of a
-              `java.util.PriorityQueue`: largest old position first, nodes without a position last
+    pending   a call does not change the list. `add` and `updateCursor` record a new position of the node: a pending
+              update. If the cursor is removed or untracked, the call records a pending removal of the node
+    flush     a query first applies what is pending (`processPendingPositions`). The list is rebuilt if the number of
+              pending updates is at least half the number of nodes in the list, rounded down. Otherwise the pending
+              removals are applied, then the pending updates one by one, in the order of a `java.util.PriorityQueue`:
+              largest old position first, nodes without a position last
     cleanup   after many removals (`removals_before_cleanup`), nodes of removed cursors are dropped without a flush
               (`compacted`)
 
@@ -62,7 +62,7 @@ class Node(NamedTuple):
     cursor: int  # the cursor's name
     object: int  # number of the cursor object: identifies the node; a repeated `add` may change the number
     present: bool  # whether the container has the cursor: false after `removeCursor`
-    position: Position | None  # as of the last flush; None for a node outside the list, unless `untracked` keeps it
+    position: Position | None  # as of the last flush; None outside the list, except with `untracked_keeps_position`
     pending: Position | None  # `pendingPosition`: the position of the pending update, or None
     removing: bool  # `pendingRemove`: whether a removal of the node is pending
     counter: int  # number of the counter that the node shares with its group; 0 for none
@@ -185,16 +185,16 @@ def removal_cancelled(s: CursorList, node: Node) -> CursorList:
 
 
 def added(
-    rules: ListRules, s: CursorList, present: int | None, cursor: int, object: int, position: Position | None
+    rules: ListRules, s: CursorList, old_object: int | None, cursor: int, object: int, position: Position | None
 ) -> tuple[CursorList, int]:
     """`add`: returns the list, and the cursor object that the name then refers to.
 
-    `present` is the object that the name refers to before the call; None if the name is absent. A position becomes a
+    `old_object` is the object that the name refers to before the call; None if the name is absent. A position becomes a
     pending update of the node. Without a position, the node gets a pending removal if it has an old position.
     """
-    if present is None:
+    if old_object is None:
         return added_absent(rules, s, cursor, object, position)
-    node = node_of(s, present)
+    node = node_of(s, old_object)
     if rules.readd_keeps_object == "never":
         s, node = with_object(s, node, object)
     if position is None:
@@ -224,8 +224,8 @@ def added_absent(
     if rules.readd_keeps_object != "until_flushed":
         s, node = with_object(s, node, object)
     assert position is not None
-    present = node._replace(present=True)
-    return update_queued(with_node(s, node, present), present, position), node.object
+    reused = node._replace(present=True)
+    return update_queued(with_node(s, node, reused), reused, position), node.object
 
 
 def with_object(s: CursorList, node: Node, object: int) -> tuple[CursorList, Node]:
@@ -368,14 +368,14 @@ def flushed(rules: ListRules, s: CursorList) -> CursorList:
 
 
 def rebuilt(rules: ListRules, s: CursorList) -> CursorList:
-    """`rebuildEntireList`: returns a list of the present nodes, sorted by position, and at equal positions by name.
+    """`rebuildEntireList`: returns the list with every present node that has a position and no pending removal.
 
-    Pulsar has nodes at equal positions in the iteration order of its cursor map. Recordings name the cursors so that
-    this is the order of their names.
+    The nodes are sorted by position, and at equal positions by name. Pulsar has nodes at equal positions in the
+    iteration order of its cursor map. Recordings name the cursors so that this is the order of their names.
     """
     linked, unlinked = [], []
     for node in sorted((n for n in s.linked + s.unlinked if n.present), key=lambda n: n.cursor):
-        position = node.pending or node.position
+        position = node.pending or node.position  # a position is a non-empty tuple, never false
         if position is None or node.removing:
             unlinked.append(untracked(rules, node._replace(position=position, pending=None)))
         else:
@@ -412,7 +412,7 @@ def untracked(rules: ListRules, node: Node) -> Node:
 
 
 def detach_list(flush: Flush, object: int) -> None:
-    """`removeNodeFromList` of a node that is not in the list: sets head and tail to null; the list loses all nodes."""
+    """`removeNodeFromList` of a node outside the list: sets head and tail to null, so the list loses all its nodes."""
     flush.unlinked = [n._replace(removing=n.removing and n.object != object) for n in flush.unlinked + flush.linked]
     flush.linked = []
 
@@ -484,7 +484,7 @@ def move_in_place(rules: ListRules, flush: Flush, index: int, position: Position
 
 
 def move_outside_list(flush: Flush, node: Node, position: Position) -> Node:
-    """Moves a node that has an old position but is not in the list; returns the node, whose new counter is 1."""
+    """Returns a node outside the list, with an old position, after a move: it has a new counter, with the value 1."""
     if node.position == position:
         return node
     if position_of(node) < position:

@@ -63,9 +63,9 @@ class Config(NamedTuple):
             "managedLedgerContinueCachingAddedEntriesAfterLastActiveCursorLeavesMillis", (("4.1", "twice the TTL"),)
         ),
     ] = 2000
-    #: the list: `MIN_REMOVALS_BEFORE_CLEANUP`. A removal is followed by a cleanup, which drops the nodes of removed
-    #: cursors, if no cursor is left, or if there were at least this many removals since the last cleanup or flush, and
-    #: at least as many as cursors are left
+    #: the list: `MIN_REMOVALS_BEFORE_CLEANUP`. A cleanup drops the nodes of removed cursors. It follows a removal if no
+    #: cursor is left, or if the number of removals since the last cleanup or flush has reached both this number and the
+    #: number of cursors left
     removals_before_cleanup: Annotated[int, AtLeast(1)] = 64
 
     #: which calls are accepted: any, or only those that a broker makes; a broker never adds a name that is present, and
@@ -108,9 +108,8 @@ class Config(NamedTuple):
     untracked_keeps_position: Annotated[
         bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.updateCursor(null), before #26629"})
     ] = False
-    #: the list: whether `add` of a present name with a position leaves a pending removal of the node in place. (An
-    #: earlier `add` or `updateCursor` without a position made the removal pending.) If the next flush rebuilds the
-    #: list, the cursor is then untracked, although it was given a position
+    #: the list: whether the removal of a node stays pending when `add` gives a position to its cursor, which an earlier
+    #: `add` or `updateCursor` untracked. If the next flush rebuilds the list, the cursor then stays untracked
     add_keeps_pending_removal: Annotated[
         bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.add"})
     ] = False
@@ -264,7 +263,7 @@ def in_grace_period(cfg: Config, s: State) -> bool:
 
 @active_cursors.action
 def add_cursor(cfg: Config, s: State, cursor: Name, position: Position | None, durable: bool) -> Step[State, int]:
-    """`add`: adds a cursor under a name, replacing one of that name; returns the number of the new object.
+    """`add`: adds a cursor under a name, in place of a cursor of that name; returns the number of the new object.
 
     A cursor without a position is not tracked. If `calls` is of_the_broker, a present name is rejected.
     """
@@ -294,7 +293,7 @@ def structure_after_add(cfg: Config, s: State, old: Cursor | None, new: Cursor) 
 
 
 def with_item(cfg: Config, items: Items, item: Item) -> Items:
-    """Returns the items of the heap or the set with another one."""
+    """Returns the items of the heap or the set with `item` added."""
     return (heap.pushed if cfg.container == "heap" else sorted_set.with_item)(items, item)
 
 
@@ -419,7 +418,7 @@ def number_at_same_position_or_before(cfg: Config, s: State, cursor: Name) -> St
 
 def shipped_rank(cfg: Config, s: State, cursor: int) -> int | None:
     """Returns what the flushed container computes for `rank_of`; None if the container dereferences a null counter."""
-    if s.nodes is None and not s.items:  # the definition, or a container without tracked cursors: rank 0
+    if s.nodes is None and not s.items:  # the definition; or no cursor is tracked, and the rank is 0
         return rank_of(s, cursor)
     c = find(s, cursor)
     if c is None:

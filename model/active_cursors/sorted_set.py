@@ -10,7 +10,7 @@ from model.positions import Position
 
 
 def with_item(items: Items, item: Item) -> Items:
-    """Returns the set with another item."""
+    """Returns the set with `item` added."""
     return tuple(sorted((*items, item)))
 
 
@@ -20,5 +20,5 @@ def without_item(items: Items, object: int) -> Items:
 
 
 def number_at_or_before(items: Items, position: Position) -> int:
-    """Returns how many items are at the position or before; their order is not used."""
+    """Returns how many items are at the position or before it; the items need not be sorted."""
     return sum([1 for item in items if item.position <= position])
