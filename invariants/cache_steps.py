@@ -16,7 +16,7 @@ from model.cache_steps.machine import LOCKED, cache_steps
 from model.cache_steps.state import REFERENCE_RULES, Config, State, Wrapper
 from model.machine import Refused
 
-#: All steps except those that begin an operation. `begin_eviction` is one of them: the task is already scheduled.
+#: All steps except those that begin an operation. The list has `begin_eviction`, because its task is already scheduled.
 CONTINUING_STEPS = (
     "publish",
     "count_in_cache",
@@ -61,7 +61,7 @@ def at_rest(s: State) -> bool:
 
 @once_per_state
 def locked_wrappers(s: State) -> list[int]:
-    """Returns the wrapper of each lock that a thread holds, except the lock of an eviction before `unmap_evicted`."""
+    """Returns the wrapper of each lock that a thread holds, except the lock that an eviction holds at `unmap`."""
     held = [i.wrapper for i in s.inserts] + [r.wrapper for r in s.removals if r.at in ("unmap", "mark_removed")]
     held.append(s.eviction.wrapper if s.eviction.at in ("mark_removed", "subtract") else None)
     return [n for n in held if n is not None]
@@ -244,7 +244,7 @@ PROGRAM = {
 }
 #: Argument that is the number of a thread -> field of the state with these threads.
 ROLES = {"inserter": "inserts", "remover": "removals", "reader": "lookups"}
-#: The fields of an idle thread after `at`, by the same argument; "" stands for the evicting thread.
+#: The fields of an idle thread that follow `at`, by the arguments in `ROLES`; "" stands for the evicting thread.
 IDLE = {
     "inserter": (None, None),
     "remover": (None, None, None, 0, 0),
@@ -269,7 +269,7 @@ def impossible_steps(role: str, number: int, at: str) -> list[tuple[Callable[...
 
 
 def thread_of(s: State, event: Event) -> Any:
-    """Returns the thread that takes a step."""
+    """Returns the thread that takes a step: the evicting thread, unless an argument is the number of a thread."""
     for role, threads in ROLES.items():
         if role in event.arguments:
             return getattr(s, threads)[event.arguments[role]]
@@ -292,7 +292,7 @@ def replaced(items: tuple[Any, ...], index: int | None, item: Any) -> tuple[Any,
 
 
 def is_locked(cfg: Config, s: State, wrapper: int) -> bool:
-    """Whether a thread holds the lock of a wrapper, also an eviction before `unmap_evicted`."""
+    """Whether a thread holds the lock of a wrapper, also an eviction at `unmap`."""
     checked = s.eviction.wrapper if s.eviction.at == "unmap" and cfg.eviction_unmaps == "checked" else None
     return wrapper in locked_wrappers(s) or wrapper == checked
 
@@ -425,14 +425,14 @@ def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, 
     recycling resets it. A lookup sets `accessed`, and a requeue clears `accessed`. Filling and marking do not change
     `accessed`.
     """
-    # the thread, the number of the wrapper that changes (None if none does), and the wrapper after the step
+    # t: the thread; n: the number of the wrapper that changes, None if none does; now: this wrapper after the step
     t, n, now = thread_of(before, event), None, Wrapper(None, False, False, True)
     if is_accepted(event) and event.name != "over_release":
         n = event.arguments["wrapper"] if event.name == "insert" else t.wrapper
     was = None if n is None else before.wrappers[n]
     if event.name == "over_release" and is_accepted(event):
         n = before.mapped[named_key(cfg, event)]
-        now = before.wrappers[n or 0]._replace(released=True)
+        now = before.wrappers[n or 0]._replace(released=True)  # `or 0` is for the type checker
     elif was is None:
         n = None
     elif event.name == "insert" and event.outcome is True:
@@ -454,7 +454,7 @@ def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, 
 
 @always(cache_steps)
 def eviction_in_progress_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A thread that finds `evictionInProgress` null sets the field and schedules a task; its end clears the field.
+    """A thread that finds `evictionInProgress` null sets it and schedules a task; the end of the task clears it.
 
     Two rules differ: `late_trigger` and `periodic_task_overwrites_future`.
     """

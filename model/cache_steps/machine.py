@@ -118,10 +118,9 @@ def insert(
 ) -> Step[State, bool]:
     """`RangeCache.put`: fills a pooled wrapper under its lock and maps it; returns whether the position was free.
 
-    If the position was not free, the wrapper is recycled. Otherwise the put does not clear `accessed`, which a late
-    lookup may have set. With `published_first="queue"`, the wrapper is queued in place of mapped, the position is not
-    tested, and the step returns true. With `put_is_atomic=False`, the position is tested, but the wrapper is mapped in
-    a later step (`publish`).
+    If the position was not free, the wrapper is recycled. Filling does not clear `accessed`, which a late lookup may
+    have set. With `published_first="queue"`, this step queues the wrapper, does not test the position and returns true.
+    With `put_is_atomic=False`, this step tests the position. In both cases, `publish` maps the wrapper later.
     """
     if s.inserts[inserter].at != "idle":
         return s, ELSEWHERE
@@ -147,9 +146,9 @@ def insert(
 def publish(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
     """`addEntry`: offers the mapped wrapper to the removal queue, which is unbounded.
 
-    With `published_first="queue"` the wrapper is already queued, and this step maps it. With `put_is_atomic=False`, a
-    put takes this step twice: it first maps the wrapper, and then offers it. Returns false if the step finds another
-    wrapper mapped at the position; the wrapper is then offered all the same, or, if already queued, recycled.
+    If `insert` did not map the wrapper, the thread is at `put`: this step maps the wrapper, or returns false if another
+    wrapper is mapped at the position. With `put_is_atomic=False`, the thread then offers the wrapper in any case. With
+    `published_first="queue"`, the wrapper is already queued; without being mapped, it is recycled.
     """
     i = s.inserts[inserter]
     if i.wrapper is None or i.key is None or i.at == "count":  # neither at `put` nor at `offer`
@@ -309,7 +308,7 @@ def subtract(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
 
 @cache_steps.action
 def report(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
-    """`entriesRemoved`: subtracts the bytes that the removal reports (`removal_reports`) from the total; returns it."""
+    """`entriesRemoved`: subtracts the bytes that the removal reports from the total; returns the new total."""
     r = s.removals[remover]
     if r.at != "report":
         return s, ELSEWHERE
@@ -371,7 +370,7 @@ def peek(cfg: Config, s: State) -> Step[State, bool]:
 def visit_for_size(cfg: Config, s: State) -> Step[State, EvictionResult]:
     """`evictLeastAccessedEntries`: a size pass tests the head under its lock.
 
-    The result is MISSING without a key; STOP if enough bytes are freed; REQUEUE if recently accessed, with
+    The result is MISSING without a key; STOP if enough bytes are freed; REQUEUE if `accessed` is set, with
     `extend_ttl_of_recently_accessed`; else REMOVE.
     """
     e = s.eviction
@@ -384,7 +383,7 @@ def visit_for_size(cfg: Config, s: State) -> Step[State, EvictionResult]:
 def visit_for_time(cfg: Config, s: State, expired: bool) -> Step[State, EvictionResult]:
     """`evictLEntriesBeforeTimestamp`: a time pass tests the head under its lock.
 
-    The result is MISSING without a key; STOP if not expired; REQUEUE if recently accessed, with
+    The result is MISSING without a key; STOP if not expired; REQUEUE if `accessed` is set, with
     `extend_ttl_of_recently_accessed`; else REMOVE.
     """
     if s.eviction.at != "visit" or s.eviction.goal is not None:
@@ -415,8 +414,8 @@ def decide(cfg: Config, s: State, stops: bool) -> Step[State, EvictionResult]:
 def at_end_of_pass(e: Eviction) -> Eviction:
     """Returns the evicting thread at the end of a pass.
 
-    The thread first reports the freed bytes, if there are any. Then it measures the total after a time pass, and ends
-    the task after a size pass.
+    The thread first reports the freed bytes, if there are any. After a time pass, it then measures the total; after a
+    size pass, it ends the task.
     """
     if e.freed:
         return e._replace(at="report", wrapper=None)
@@ -489,7 +488,7 @@ def subtract_evicted(cfg: Config, s: State) -> Step[State, int]:
 
 @cache_steps.action
 def pop(cfg: Config, s: State) -> Step[State, None]:
-    """`evictEntries`: pops the head; with `eviction_unmaps="mapped"`, another wrapper may have been unmapped."""
+    """`evictEntries`: pops the head; with `eviction_unmaps="mapped"`, the unmapped wrapper may be another one."""
     e = s.eviction
     if e.at != "pop":
         return s, ELSEWHERE

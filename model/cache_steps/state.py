@@ -1,8 +1,7 @@
 """Config and state of the cache steps: shared structures, threads and locks.
 
-`model/cache_steps/machine.py` has the actions, and explains the terms. A key is the number of a position among the
-positions of all caches. The program counter of a thread (`at`) is "idle" or the name of the thread's next action; an
-action with another name is named beside the program counter.
+`model/cache_steps/machine.py` has the actions, and explains the terms. The program counter of a thread (`at`) is "idle"
+or the name of the thread's next action; if the action has another name, a comment names it.
 """
 
 from __future__ import annotations
@@ -304,5 +303,5 @@ def unmapped(s: State, key: int, wrapper: int) -> tuple[int | None, ...]:
 
 
 def stays_counted(cfg: Config, w: Wrapper) -> bool:
-    """Whether an unmapped wrapper keeps its key, and its bytes stay in the size: its value was deallocated."""
+    """Whether a removal or eviction only unmaps a wrapper: its value is deallocated, its bytes stay in the size."""
     return w.released and cfg.released_value_stays_counted
