@@ -157,6 +157,13 @@ def record(cls: N) -> N:
     return cls
 
 
+class AnyOrder(list[Any]):
+    """A list in the plain form of an outcome, in any order: in Pulsar it is a set, or its order is not specified.
+
+    The model has one order. A program under test may have another one (`fuzz/sut/program.py`).
+    """
+
+
 def plain(value: Any) -> Any:
     """Returns a value as plain data. A named tuple becomes an object, any other tuple a list.
 

@@ -30,6 +30,7 @@ from fuzz.sut.program import Hello, HelloCause, Program, _object, agrees, introd
 from fuzz.target import Target, resolve
 from fuzz.trace.agreement import cause_of
 from model.machine import BadValue, Failed, Refused
+from model.values import AnyOrder
 from tests.conftest import ROOT, ticking, wait_for
 from tests.programs import hostile
 from tests.test_cli import keeps_to_schema
@@ -72,6 +73,30 @@ def test_the_python_adapter_agrees(name: str) -> None:
 @pytest.mark.parametrize("name", subject_names(without_canaries=True))
 def test_the_python_adapter_agrees_for_every_component(name: str) -> None:
     assert driven(name, *ADAPTER, name, traces=100, limits=Limits(120.0))[1].findings == []
+
+
+#: An adapter of `negative_acks` that reverses a list in each outcome of `advance_time`.
+REVERSING = """
+from fuzz.sut import serve
+plain = serve.outcome_data
+def reversed_lists(outcome):
+    data = plain(outcome)
+    if isinstance(data, dict) and "redeliveries" in data:
+        {reverse}
+    return data
+serve.outcome_data = reversed_lists
+serve.main("negative_acks")
+"""
+
+
+def test_a_program_may_list_the_members_of_a_set_in_any_order() -> None:
+    def hunted(reverse: str) -> Hunted:
+        command = (sys.executable, "-c", REVERSING.format(reverse=reverse))
+        return driven("negative_acks", *command, limits=Limits(120.0))[1]
+
+    assert hunted("[command['ids'].reverse() for command in data['redeliveries']]").findings == []
+    [finding] = hunted("data['redeliveries'].reverse()").findings
+    assert finding.cause == Cause(Kind.OUTCOME, "advance_time")
 
 
 @pytest.fixture
@@ -238,6 +263,20 @@ def test_a_program_with_other_abilities_is_ended(brokerproof: Any, tmp_path: Pat
 )
 def test_outcomes_are_compared_as_json_has_them(outcome: Any, theirs: Any, is_same: bool) -> None:
     assert agrees(outcome_data(outcome), theirs) == is_same
+
+
+@pytest.mark.parametrize(
+    ("expected", "theirs", "is_same"),
+    [
+        ([AnyOrder([1, 2, 2])], [[2, 1, 2]], True),
+        ({"ids": AnyOrder([{"a": 1}, {"a": 2}])}, {"ids": [{"a": 2.0}, {"a": 1}]}, True),
+        (AnyOrder([1, 2, 2]), [1, 1, 2], False),
+        (AnyOrder([1, 2]), [2, 1, 1], False),
+        ([AnyOrder([1, 2]), AnyOrder([3])], [[3], [2, 1]], False),
+    ],
+)
+def test_members_of_a_set_are_compared_in_any_order(expected: Any, theirs: Any, is_same: bool) -> None:
+    assert agrees(expected, theirs) == is_same
 
 
 # ---- hostile programs ---------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from fuzz.run.finding import Cause, Difference, Kind, Misbehaved
 from fuzz.subject import Subject
 from fuzz.sut.link import Limits, Link, misbehaved, printable
 from model.machine import BadValue, Failed, Machine, Refused, plain
-from model.values import describe
+from model.values import AnyOrder, describe
 
 #: The version of the protocol.
 VERSION = 1
@@ -120,7 +120,8 @@ def agrees(expected: Any, theirs: Any) -> bool:
     """Returns whether a value of a reply equals the expected value.
 
     1.0 equals 1, because JSON has one type of numbers; true does not equal 1. If the expected value is an object whose
-    only key is `refused` or `failed`, the reply's object may have further keys.
+    only key is `refused` or `failed`, the reply's object may have further keys. A list that is `AnyOrder` in the model
+    equals its permutations; a permutation costs O(length squared).
     """
     if same(expected, theirs):
         return True
@@ -129,9 +130,22 @@ def agrees(expected: Any, theirs: Any) -> bool:
             return all(key in theirs and same(theirs[key], value) for key, value in expected.items())
         return expected.keys() == theirs.keys() and all(agrees(v, theirs[k]) for k, v in expected.items())
     if isinstance(expected, list) and isinstance(theirs, list):
-        return len(expected) == len(theirs) and all(map(agrees, expected, theirs))
+        if len(expected) != len(theirs):
+            return False
+        return all(map(agrees, expected, theirs)) or (isinstance(expected, AnyOrder) and _permuted(expected, theirs))
     numbers = {expected.__class__, theirs.__class__}
     return numbers == {int, float} and bool(expected == theirs)
+
+
+def _permuted(expected: list[Any], theirs: list[Any]) -> bool:
+    """Returns whether each expected value agrees with another value of the reply's list, which is as long."""
+    others = list(theirs)
+    for each in expected:
+        index = next((index for index, other in enumerate(others) if agrees(each, other)), None)
+        if index is None:
+            return False
+        del others[index]
+    return True
 
 
 class Program:

@@ -40,15 +40,15 @@ Not modelled:
 from __future__ import annotations
 
 from bisect import bisect_left
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from model.machine import Failed, Machine, Setting, Step, refused
+from model.machine import Failed, Machine, Setting, Step, plain, refused
 from model.negative_acks import avl_tree, message_ids
 from model.negative_acks.avl_tree import Tree
 from model.negative_acks.delay import Backoff, Unit, converted, trim_lower_bits
 from model.negative_acks.message_ids import ChunkedMessage, MessageId, NackedId
 from model.positions import Position
-from model.values import UNITS_PER_MS, AtLeast, Between, InUnit, Origin, Rule, record
+from model.values import UNITS_PER_MS, AnyOrder, AtLeast, Between, InUnit, Origin, Rule, record
 
 #: The sources of the rules.
 JAVA, JAVA_OLD = "Java NegativeAcksTracker, master 2026-07", "Java NegativeAcksTracker before PIP-393, master 2025-01"
@@ -226,10 +226,14 @@ class Nacked(NamedTuple):
 
 
 class Redelivery(NamedTuple):
-    """A redelivery command: its time, and its message ids in order."""
+    """A redelivery command: its time and its message ids, which are a set in the clients, and sorted here."""
 
     at: int
     ids: tuple[MessageId, ...]
+
+    def as_plain(self) -> dict[str, Any]:
+        """Returns the command as plain data: its ids may be in any order."""
+        return {"at": self.at, "ids": AnyOrder([plain(each) for each in self.ids])}
 
 
 class Elapsed(NamedTuple):
