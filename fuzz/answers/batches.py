@@ -19,7 +19,7 @@ LEDGER = 1
 
 
 class Batches:
-    """The entries of one ledger, and the cursor of a subscription whose client loses no acknowledgement."""
+    """The entries of one ledger, and the cursor of a subscription. Every acknowledgement of the client counts."""
 
     def __init__(self) -> None:
         self.cursor = Cursor([0], [])  # one ledger, still without entries

@@ -36,9 +36,9 @@ class Cursor:
         return outcome
 
     def _learn(self, number: int, size: int) -> None:
-        """Puts the batch size of an entry into the config.
+        """Puts the batch size of an entry into the config, which repeats its sizes cyclically over the entries.
 
-        The config repeats its sizes cyclically over the entries. Sizes after this entry are set to 1.
+        The sizes of later entries change: they are put into the config when these entries are added.
         """
         sizes = self.config.batch_sizes
         if sizes[number % len(sizes)] != size:
@@ -67,7 +67,8 @@ class Cursor:
     def left(self, number: int, size: int) -> int:
         """Returns how many messages of an entry of `size` messages are not acknowledged."""
         mask = remaining_of(self.state.acks, number)  # a bit for each message that is not acknowledged; None: all bits
-        return 0 if is_deleted(self.state.acks, number) else size if mask is None else mask.bit_count()
+        unacked = size if mask is None else mask.bit_count()
+        return 0 if is_deleted(self.state.acks, number) else unacked
 
     def deleted(self) -> list[int]:
         """Returns the numbers of the individually deleted entries."""

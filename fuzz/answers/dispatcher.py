@@ -77,8 +77,8 @@ class Dispatcher:
     def redeliver(self, consumer: int, numbers: set[int | None]) -> str:
         """Handles a consumer's request for the redelivery of its pending entries with these numbers.
 
-        Without numbers, and if the subscription is not Shared, the request is for all pending entries of the consumer.
-        None stands for an entry that does not exist.
+        The request is for all pending entries of the consumer if there are no numbers, or if the subscription is not
+        Shared. None stands for an entry that does not exist.
         """
         asking = next((each for each in self._sub.consumers if each.consumer == consumer), None)
         if asking is None or not numbers or not self.is_shared:

@@ -1,9 +1,8 @@
 """When a client asks for the redelivery of negatively acknowledged entries, by the model `negative_acks`.
 
-The profile `cpp` has the rules of the C++ client. Only the lateness of the client's timer is unknown: every run of the
-timer may be late, and the next run is due an interval after the late one. The lag of a run says how late it is. A run
-asks for the redelivery of all due entries. The contracts compare the times of a real client's commands with all times
-that the model allows.
+The profile `cpp` has the rules of the C++ client. The client's timer runs once in an interval, and asks for the
+redelivery of all due entries. A run may be late: its lag is unknown. The next run is due an interval after the late
+one. So the model allows commands at many times. The contracts check that those of a real client are among them.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ from model.positions import Position
 MS = 1_000_000
 #: Lags of a timer run in nanoseconds: on an idle machine, and on a busy one. The search also tries others (`_lags`).
 _LAGS = (MS // 20, MS * 5 // 2)
-#: Nanoseconds by which the model's run may be later than the command, because the assumed lags may add up to too much.
+#: Nanoseconds by which a run of the model may be later than its command: earlier runs may have had smaller lags than
+#: those that the search tries.
 _SLACK = MS
 #: A lag with which the timer does not run.
 _NEVER = 10**18

@@ -1,7 +1,7 @@
 """Which broker serves the topics, by the model `bundle_transfer`.
 
-The clients of the model are not those of the run: before a step about a client of the run, a client of the model is put
-into the same phase.
+The model does not track the real clients. Before a step for one of them, a client of the model is put into the phase in
+which the real client is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
-"""Corpora: sets of traces that together reach every key that some seeds reach.
+"""Corpora: few and short traces that together reach everything that the traces of some seeds reach.
 
-A key is an abstract state or a coverage goal. A corpus is a folder of trace files. The name of a file is a digest of
-the trace, so two corpora are merged by copying one into the other. A key is new at a step if no earlier trace and no
-earlier step of the trace reached this key. Each trace ends at the last step with a new key.
+What a trace reaches are keys: abstract states and coverage goals. The seeds run one after the other. A key is new if no
+earlier trace and no earlier step reached it. A trace without a new key is left out. Each other trace is cut after the
+last step with a new key.
+
+A corpus is a folder of trace files. The name of a file is a digest of the trace, so two corpora are merged by copying
+one into the other.
 """
 
 from __future__ import annotations
@@ -51,11 +54,11 @@ def keys_of_seed(target: Target, seed: int, steps: int | None = None) -> Iterato
 def collect(spec: Spec, seeds: Iterable[int]) -> list[Trace]:
     """Returns traces that together reach every key of the given seeds. Each reaches a key that no earlier one reaches.
 
-    If the model raises an exception or hangs at a step, only the steps before this step count. Raises BadValue as
-    `target_of`. Cost: one run of the model for each seed, and a second one for each trace that is returned.
+    If the model raises an exception or hangs at a step, only the steps before this step count. Raises BadValue if
+    `target_of` does. Cost: one run of the model for each seed, and a second one for each trace that is returned.
     """
     target = target_of(spec)
-    limit = time_limit(spec.steps or target.subject.steps, 10 * HANG_SECONDS)
+    limit = time_limit(spec.steps or target.subject.steps, 10 * HANG_SECONDS)  # computing the keys takes time, too
     reached: set[CoverageKey] = set()
     traces = []
     for seed in seeds:

@@ -1,16 +1,16 @@
-"""The driver of a campaign: cuts seeds into tasks and runs the tasks in rounds, on Spark or in this process.
+"""The driver of a campaign: runs the seeds of several subjects, on Spark or in this process.
 
-A slot is a core of Spark, or this process. A slot runs one task at a time. On Spark two rounds are submitted at a time:
-a slot for which the first round has no task left runs tasks of the second. The driver may die at any moment: the same
-command resumes the campaign after the last committed round. No committed result is lost or counted twice. The seeds of
-a round that was not committed are run again.
+A subject is a component, or a scenario of a real client. The driver cuts the seeds of a subject into tasks of about
+TASK_SECONDS. A slot, which is a core of Spark or this process, runs one task at a time. The next task is for the
+subject whose planned tasks have the smallest sum of expected durations. So all subjects get about equal time.
 
-A task runs seeds of one subject, which is a component or a scenario of a real client, for about TASK_SECONDS. The next
-task is for the subject whose planned tasks have the smallest sum of expected durations. So all subjects get about equal
-time.
+Tasks run in rounds. The results of a round are committed together. On Spark, two rounds are submitted at a time: a slot
+for which the first round has no task left runs tasks of the second. The driver may die at any moment: the same command
+resumes the campaign after the last committed round. No committed result is lost or counted twice. The seeds of a round
+that was not committed are run again.
 
-A task returns a few hundred rows for any number of traces. The driver writes the tables itself, which costs less than a
-Spark job.
+A task returns a few hundred rows for any number of traces. So the driver writes the tables itself, which costs less
+than a Spark job.
 """
 
 from __future__ import annotations
@@ -28,17 +28,16 @@ from fuzz.campaign.worker import Spec, Task, TaskResult, result_from, result_tex
 from fuzz.platform.spark import reported_task_errors
 
 #: Expected duration of a task. The overhead of starting a task is small in comparison, and little is lost if the
-#: executor of a task dies.
+#: executor of a task dies. `--partitions`, the limit of traces and the block length may make tasks shorter or longer.
 TASK_SECONDS = 3.0
-#: Minimum of the expected duration of a task that the driver plans. The driver plans tasks shorter than TASK_SECONDS if
-#: a campaign is too short for a task of TASK_SECONDS for each subject. `--partitions`, the limit of traces and the
-#: block length may make tasks shorter or longer than planned.
+#: If the time of a campaign is too short for a task of TASK_SECONDS for each subject, tasks are shorter. This is the
+#: minimum of their expected duration.
 SHORTEST_TASK_SECONDS = 0.3
-#: Minimum and maximum of the expected duration of a round. A round before the end of the campaign's time may be
+#: Minimum and maximum of the expected duration of a round. A round that is limited by the campaign's time may be
 #: shorter.
 ROUND_SECONDS = (4.0, 30.0)
-#: If fewer seconds than this remain, no further round is started. The first round of a command is always started, and
-#: this is the minimum of its expected duration.
+#: If fewer seconds remain, no further round is started. The first round of a command is started in any case, and has at
+#: least this expected duration.
 _SHORTEST_ROUND = 0.5
 
 
@@ -277,8 +276,8 @@ class SparkWorkers:
         """Runs tasks as one Spark job with the given number of partitions. Returns the results, in the tasks' order."""
         traces, steps, findings = self._counts
 
-        def work(each: Iterator[str]) -> Iterator[str]:
-            for text in each:
+        def work(partition: Iterator[str]) -> Iterator[str]:
+            for text in partition:
                 result = run_task(task_from(text))
                 traces.add(result.traces)
                 steps.add(result.steps)

@@ -97,8 +97,8 @@ def run_grid(
     """Runs the cells that the store lacks. Returns the rows of all cells, in the cells' order.
 
     `name` is the argument WORKLOAD of `compare`, and `row_type` the type of the workloads' rows. `update` is called
-    with the number of cells that were run, now or earlier. Raises BadValue as the runner, if the store is damaged, and
-    if the store is of other workloads or another version.
+    with the number of cells that were run, now or earlier. Raises BadValue if the runner does, if the store is damaged,
+    and if the store is of other workloads or another version.
     """
     done: dict[str, Rows] = {}
     rounds = 0
@@ -157,6 +157,6 @@ def _entry_of(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row_of(row_type: type[msgspec.Struct], entry: dict[str, Any]) -> dict[str, Any]:
-    """Returns the row of a type from an entry of a table, as the inverse of `_entry_of`."""
+    """Returns the row of an entry of a table, as the inverse of `_entry_of`. `row_type` says which fields are lists."""
     lists = [f.name for f in msgspec.structs.fields(row_type) if typing.get_origin(f.type) is list]
     return {key: from_json(value) if key in lists else value for key, value in entry.items()}

@@ -60,5 +60,5 @@ def is_scenario(subject: str) -> bool:
 
 
 def run_task(task: Task) -> TaskResult:
-    """Runs the seeds of a task. Raises BadValue as `check` of the task's kind."""
+    """Runs the seeds of a task. Raises BadValue if `check` of the task's kind does."""
     return kind_of(task.spec.subject).run(task)

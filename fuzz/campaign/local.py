@@ -1,9 +1,9 @@
 """Local fuzzing: runs consecutive seeds on this machine, up to a number of traces or seconds.
 
-The first phase runs seeds and records the first seed of each cause. A violated property is skipped from then on, so
-that a frequent defect does not hide a rare one. The trace that violated the property is replayed. The replay checks
-every step, except for the skipped properties. If the replay violates another property, this property is skipped, too,
-and the trace is replayed again.
+The first phase runs seeds and records the first seed of each cause. A frequent defect must not hide a rare one, so a
+violated property is skipped from then on: it is not checked again. Then the trace that violated the property is
+replayed, with every step checked. As long as a replay violates another property, this property is skipped, too, and the
+trace is replayed again.
 
 For each cause, the second phase shrinks the finding of the recorded seed and findings of later seeds, and keeps the
 shortest one.
@@ -28,7 +28,7 @@ from fuzz.run.shrink import shortest
 from fuzz.target import Target, check_mutant
 from model.machine import BadValue
 
-#: Seconds reserved for shrinking the finding of each cause, and the largest fraction of a run that is reserved.
+#: Seconds reserved for shrinking the finding of one cause, and the largest fraction of a run that is reserved for all.
 _SHRINK_SECONDS, _SHRINK_FRACTION = 1.0, 0.5
 #: Seconds between two reports of progress. After a chunk that takes less time, chunks get larger.
 _REPORT_SECONDS = 0.2
@@ -101,8 +101,8 @@ class _ChunkResult(NamedTuple):
 def target_of_request(request: Request) -> Target:
     """Returns the target of a request. If the request has a property, the model runs alone.
 
-    Raises BadValue for an unknown name, and as `check_mutant`. Raises BadValue also for a property that no trace can
-    violate: a property that is no safety property, or that does not apply to the profile.
+    Raises BadValue for an unknown name, if `check_mutant` does, and for a property that no trace can violate: a
+    property that is no safety property, or that does not apply to the profile.
     """
     target = target_of(request.spec)
     if request.property is None:
@@ -125,7 +125,7 @@ def target_of_request(request: Request) -> Target:
 
 
 def run_request(request: Request, progress: Progress = lambda run, phase: None) -> Run:
-    """Runs a request. Returns the result. Raises BadValue as `target_of_request`.
+    """Runs a request. Returns the result. Raises BadValue if `target_of_request` does.
 
     A run that checks one property stops at the first finding, because a violated property is not checked again.
     `progress` is called a few times a second while seeds run, then before findings are shrunk.
@@ -145,7 +145,7 @@ def run_request(request: Request, progress: Progress = lambda run, phase: None) 
             _run_seeds_in(pool, request, run, started, progress)
             run.fuzzing_seconds = time.monotonic() - started
             progress(run, "shrinking")
-            # when a finding's turn comes, `left` findings are left, and each process shrinks left / jobs, rounded up
+            # when `left` findings are left, each process has left / jobs of them to shrink, rounded up
             turns = [-(-left // request.jobs) for left in range(len(run.causes), 0, -1)]
             arguments = [(request, *found, end, n) for found, n in zip(_in_order(run), turns, strict=True)]
             run.findings = [future.result() for future in [pool.submit(shrunk, *each) for each in arguments]]
@@ -250,10 +250,10 @@ def _lockstep(request: Request) -> Lockstep:
 
 
 def _seeds(lockstep: Lockstep, first: int, traces: int | None) -> Iterator[tuple[int, dict[Cause, int]]]:
-    """Runs `traces` seeds one by one. After each, yields the number of traces so far, and the causes of the seed.
+    """Runs `traces` seeds from `first` on. After each, yields the number of traces so far, and the causes of the seed.
 
-    The first block begins at the first seed. If ENOUGH traces of a block have findings that are no violated properties,
-    the rest of the block is skipped. Skipped seeds count towards `traces`, but not as traces in what is yielded. In a
+    Blocks begin at the first seed. If ENOUGH traces of a block have findings that are no violated properties, the rest
+    of the block is skipped. Skipped seeds count towards `traces`, but are not in the yielded number of traces. In a
     campaign, traces that violate properties count towards ENOUGH, too (`fuzz/campaign/worker.py`).
     """
     done, seed, failed = 0, first, 0  # `failed` counts within the block
@@ -288,7 +288,7 @@ def shrunk(request: Request, cause: Cause, seed: int, end: float | None, turns: 
     target = target_of_request(request)
     lockstep = _lockstep(request)
     lockstep.skipped = all_but(target.subject, cause.broken_property)
-    finding = lockstep.replay_seed(seed) or lockstep.run(seed)
+    finding = lockstep.replay_seed(seed) or lockstep.run(seed)  # only `run` shows an unstable difference
     if finding is None and cause.kind is Kind.CRASH:  # a property may have raised, and all are skipped above
         lockstep.skipped = NONE_SKIPPED
         finding = lockstep.replay_seed(seed)

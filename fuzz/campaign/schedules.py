@@ -1,11 +1,15 @@
 """Tasks of a real client: each seed stands for a schedule of a scenario (`fuzz/client/`).
 
-Brokers and client are processes of their own, with a time limit for each request. A block has at most two kinds of
-findings for a violated contract: one finding for each known deviation that explains a violation, and one finding that
-no known deviation explains. Every finding is replayed. If a known deviation explains a finding, the signature names the
-defect of the deviation, and the finding is not shrunk. Otherwise the finding is shrunk, and the signature names the
-steps of the shrunk schedule. Two runs of a schedule on a real client can differ, so a row has the number of replays
-that showed the finding.
+Brokers and client are processes of their own, with a time limit for each request. A violation of a contract is a
+finding. A known deviation (`fuzz/client/known.py`) may explain the violation. For each contract, a block has at most
+one finding for each known deviation, and one that no known deviation explains.
+
+                                  shrunk    the signature names the contract and
+    explained by a deviation      no        the defect of the deviation
+    not explained                 yes       the steps of the shrunk schedule
+
+Every finding is replayed. Two runs of a schedule on a real client can differ, so a row has the number of replays that
+showed the finding.
 """
 
 from __future__ import annotations
@@ -47,8 +51,8 @@ def scenario_of(spec: Spec) -> Scenario:
 def run_task(task: Task) -> TaskResult:
     """Runs the schedules of a task, block by block.
 
-    Raises BadValue as `scenario_of`, and BrokerFailed if the brokers fail twice in a block. Cost: a second for each
-    schedule, up to a minute for each finding that no known deviation explains.
+    Raises BadValue if `scenario_of` does, and BrokerFailed if the brokers fail twice in a block. Cost: a second for
+    each schedule, up to a minute for each finding that no known deviation explains.
     """
     scenario, started = scenario_of(task.spec), time.perf_counter()
     found, pairs, steps = list[FindingRow](), Counter[str](), 0

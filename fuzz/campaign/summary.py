@@ -11,7 +11,7 @@ from fuzz.run.coverage import RowKind, Total
 from fuzz.run.generate import plan_trace
 from model.machine import BadValue
 
-#: The number of traces whose configs decide which coverage goals are expected: those that apply under such a config.
+#: A coverage goal is expected if it applies under the config of one of this many traces.
 _CONFIG_SEEDS = 256
 
 

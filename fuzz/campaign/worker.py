@@ -100,12 +100,12 @@ class TaskResult(NamedTuple):
 
 
 def target_of(spec: Spec) -> Target:
-    """Returns the target that a spec names. Raises BadValue as `resolve`."""
+    """Returns the target that a spec names. Raises BadValue if `resolve` does."""
     return resolve(spec.subject, spec.profile, spec.against, spec.mutant)
 
 
 def run_task(task: Task) -> TaskResult:
-    """Runs the traces of a task's seeds, block by block. Raises BadValue as `target_of`.
+    """Runs the traces of a task's seeds, block by block. Raises BadValue if `target_of` does.
 
     Cost: much less than a millisecond for each step, seconds for each shrunk finding.
     """
@@ -266,7 +266,7 @@ def result_from(text: str) -> TaskResult:
 def merged(findings: Iterable[FindingRow]) -> list[FindingRow]:
     """Returns one finding for each combination of subject, profile and signature: the one with the smallest `seed`.
 
-    Every finding has a seed, unless there is only one finding. The result is sorted by subject, profile and signature.
+    The result is sorted by subject, profile and signature.
     """
     best: dict[tuple[str, str, str], FindingRow] = {}
     for each in findings:

@@ -1,4 +1,4 @@
-"""How recordings of the real system map to components: the `recordings` of each module (`fuzz/trace/recording.py`).
+"""How recordings of the real system map to components: `mappings` of each module (`TraceMapping`).
 
 The functions of a module are
 

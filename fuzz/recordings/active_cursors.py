@@ -1,11 +1,11 @@
 """Maps recordings of the three containers of active cursors to `active_cursors`: linked list, heap and navigable set.
 
 A cursor has a name in a recording and a number in the model. When the linked list is rebuilt, Pulsar iterates over a
-`HashMap` of names; the model iterates over numbers in ascending order. The high bits of a number are the name's bucket
-in a `HashMap` of 32 buckets, so both iterate in the same order.
+`HashMap` of names, and the model over numbers in ascending order. The orders must be the same. So the high bits of a
+number are the name's bucket in a `HashMap` of 32 buckets. The low bits are the name.
 
-An observation queries every cursor, and a query flushes pending updates of the linked list. If a recording has an
-observation after every operation, `actions` therefore begins with the queries of the previous observation.
+The recorder observed the container by queries of every cursor, and a query flushes pending updates of the linked list.
+So if there was an observation after every operation, the model makes these queries, too: before the next operation.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ Names = Mapping[str, Any]
 
 #: The maximum length of a cursor's name.
 _BYTES = 16
+#: The number of buckets of the `HashMap`.
 _BUCKETS = 32
 
 
@@ -48,7 +49,7 @@ def bucket_of(name: str) -> int:
 
 def settings(recorded: Names) -> Names:
     """Returns the settings of the model for a recorded config."""
-    given = {"cursors": _BUCKETS << (8 * _BYTES), "start_ms": recorded["start_ms"]}
+    given = {"cursors": _BUCKETS << (8 * _BYTES), "start_ms": recorded["start_ms"]}  # more than any `number_of`
     if "continue_caching_after_last_cursor_leaves_ms" in recorded:
         given["grace_ms"] = recorded["continue_caching_after_last_cursor_leaves_ms"]
     return given

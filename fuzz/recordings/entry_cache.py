@@ -1,7 +1,7 @@
 """Maps recordings of the broker's entry cache to `entry_cache`.
 
-A recording names its caches, the model numbers them. A recorded operation has a time, to which the clock advances
-first.
+A recording names its caches, the model numbers them. A recorded operation has a time. The model's clock advances to
+this time before the operation.
 """
 
 from __future__ import annotations

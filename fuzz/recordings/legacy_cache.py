@@ -1,7 +1,8 @@
 """Maps recordings of the caches before the central removal queue to `legacy_cache` and `legacy_manager`.
 
-There are two kinds of recordings of one component: `range_cache`, of caches without a common limit (`legacy_cache`),
-and `manager`, of caches with one (`legacy_manager`). A recording names its caches, the models number them.
+A recording has a kind. Recordings of the kind `range_cache` are of caches without a common limit (`legacy_cache`),
+those of the kind `manager` of caches with a common limit (`legacy_manager`). A recording names its caches, the models
+number them.
 """
 
 from __future__ import annotations

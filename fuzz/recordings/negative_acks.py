@@ -1,8 +1,7 @@
 """Maps recordings of three negative-ack trackers to `negative_acks`: Java's before and after PIP-393, and Go's.
 
-The mappings take `clock_unit`, `precision_unit`, `retained_ids` and `redelivery_count_of_id` of a version as settings.
-So a version that differs from the reference in one of these has no deviation because of it. All other rules in which a
-version differs from the reference are deviations.
+If a recorded version differs from the reference in a rule, this is a deviation. There are four exceptions, which the
+mappings set as the version has them: `clock_unit`, `precision_unit`, `retained_ids` and `redelivery_count_of_id`.
 """
 
 from __future__ import annotations
@@ -44,13 +43,13 @@ def go_backoff(recorded: Names) -> Any:
 def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Sequence[tuple[str, Names]]:
     """Returns the actions of an operation: an advance of the clock to its time without a timer run, then the operation.
 
-    The timer runs `timer_lag` after its deadline. With `timer_lag` = `now`, this is after `now`. The operation `start`
-    has no advance.
+    The operation `start` has no advance.
     """
     arguments = dict(operation.args)
     now = arguments.pop(f"now_{cfg.clock_unit}", s.now)
     moved: list[tuple[str, Names]] = []
     if now != s.now and operation.op != "start":
+        # the timer runs `timer_lag` after its deadline: with this lag, after `now`
         moved = [("advance_time", {"by": now - s.now, "timer_lag": now})]
     return [*moved, action_of(cfg, s, operation.op, arguments)]
 
@@ -135,10 +134,10 @@ NONE_OR_EMPTY = "none or empty"
 
 
 def null_without_buckets(cfg: Config, seen: Any, content: Any) -> Any:
-    """Returns the content of the buckets; for a tracker without buckets, None or NONE_OR_EMPTY.
+    """Returns the content of the buckets in recorded form; without content, None or NONE_OR_EMPTY.
 
-    If a nack reopens a closed tracker (`after_close`), the tracker has no buckets before the first nack and after
-    `close`, and the recorded value is null. Otherwise null or empty may be recorded for no content.
+    If a nack reopens a closed tracker (`after_close`), there are no buckets before the first nack and after `close`:
+    then null is recorded. Otherwise, null or empty may be recorded if there is no content.
     """
     if cfg.after_close == "reopens":
         return content if seen["created"] else None

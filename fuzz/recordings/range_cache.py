@@ -1,6 +1,7 @@
 """Maps recordings of `RangeCache` and `RangeCacheRemovalQueue` to `range_cache`.
 
-A recording names its caches, the model numbers them. A recorded operation has a time, to which the clock moves first.
+A recording names its caches, the model numbers them. A recorded operation has a time. The model's clock moves to this
+time before the operation.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The explanation of a trace: its steps and their changes, the violated guarantee, and why a property is false.
 
-This version of the code replays the trace up to the first difference. Every step is compared in full, but a finding of
-a property is first replayed with this property alone (`explain`). A foreign program is not run: the header of the trace
-has the difference from the program.
+The trace is replayed up to the first difference, with this version of the code. Every step is compared in full. If the
+trace is a finding of a violated property, the other properties are not checked at first (`explain`). If the trace is of
+a foreign program, only the model runs: the difference from the program is in the header of the trace.
 """
 
 from __future__ import annotations
@@ -34,8 +34,7 @@ from fuzz.trace.file import Operation, Trace
 from invariants.properties import Event, Property
 from model.machine import BadValue, Failed, Refused, plain
 
-#: Replaces `HANG_SECONDS` for a trace that is no hang. The time is longer, because computing the changes of each step
-#: takes time, too.
+#: Replaces `HANG_SECONDS` for a trace that is no hang, because computing the changes of each step takes time, too.
 _EXPLAIN_SECONDS = 10 * HANG_SECONDS
 #: The guarantee that a finding of each kind violates. A finding of another kind violates a property.
 GUARANTEES = {
@@ -163,6 +162,7 @@ def _arrow(chart: Chart, pair: Pair, operation: Operation, before: Any) -> Arrow
     A chart shows a step if it has an arrow for the action, if the action was not refused, and if sender and receiver
     are actors.
     """
+    # the roles of sender and receiver; role -> actor
     role_pair, roles = chart.arrows.get(operation.op), chart.roles(pair.cfg, before, operation.args)
     if role_pair is None or isinstance(pair.outcome, Refused) or not roles.keys() >= set(role_pair):
         return None
@@ -192,9 +192,10 @@ def _step(
 
 
 def _conditions(pair: Pair, before: Any, history: Values, call: Call) -> list[Condition]:
-    """Returns why a property is false: the first property that is false in the last state, or else at the last step.
+    """Returns why a property is false, of the first false property: of those of states, then of those of steps.
 
-    `before` is the model's state before the last step, and `history` has the values of the history variables there.
+    `call` is the last step, `before` the model's state before this step, and `history` has the values of the history
+    variables in this state.
     """
     checks, index = pair.checks, list(pair.subject.machine.actions).index(call.action)
     event = event_of(pair.subject, call.action, call.arguments, pair.outcome)

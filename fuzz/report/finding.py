@@ -18,9 +18,8 @@ from model.machine import plain
 def explained(found: FindingRow, path: str, replay: str = "brokerproof replay {}") -> ExplainedFinding:
     """Returns a finding with its explanation.
 
-    `path` is its trace file. `replay` is the command that replays the file; its first `{}` stands for the path.
-
-    Cost: one replay with every step checked, and one for each rule of the profile.
+    `path` is the file of the finding's trace. `replay` is the command that replays this file, with `{}` for the path.
+    Cost: one replay with every step checked, and one for each rule in which the trace's config is not the reference.
     """
     trace = parse_trace(found.trace)
     explanation, defect, related = explain(trace), None, None
@@ -55,11 +54,14 @@ def known_defect(
 ) -> Defect | None:
     """Returns the row of the defect table that explains a violated property; None if there is none.
 
-    Candidates are the rows with the property in `cause`, if the trace's config has the rows' values of their rules.
-    `needed` are the rules that the trace needs. The result is the first candidate of which all rules are needed, or
-    else the first of which a rule is needed. If no rule is needed, because each of several rules suffices, the result
-    is the first candidate. If there are rows whose rules are exactly the needed ones, and no such row has the property,
-    the result is None.
+    `needed` are the rules that the trace needs (`needed_rules`). Only rows count whose rules have the row's values in
+    the trace's config. A candidate is such a row that names the violated property. The result is the first candidate
+
+      * of which all rules are needed; if there is none,
+      * of which a rule is needed; if there is none,
+      * in the table, but only if no rule is needed, because each of several rules suffices.
+
+    The result is None if rows have exactly the needed rules, but none of these rows names the property.
     """
     name = None if cause is None else cause.broken_property
     candidates = [row for row in _rows_of(subject, config) if row.property == name]

@@ -31,9 +31,9 @@ class NeededRule(msgspec.Struct, frozen=True):
 
 
 def java_of(machine: Machine[Any, Any], action: str) -> list[str]:
-    """Returns the classes of `machine.java` and their methods that an action's docstring names.
+    """Returns the classes of `machine.java`, and the methods of these classes, that an action's docstring names.
 
-    Each is a text `Class` or `Class.method`.
+    Each text of the result is `Class` or `Class.method`.
     """
     # if several classes have a method of this name, the class that comes first counts: the main class is the first
     class_of = {method: name for name, methods in reversed(machine.java.items()) for method in methods}

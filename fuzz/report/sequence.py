@@ -1,4 +1,4 @@
-"""Sequence charts of traces as SVG. A component's chart (`fuzz/charts/`) says which actors and arrows they show.
+"""Sequence charts of traces as SVG. The actors and arrows are those of the component's `Chart` (`fuzz/charts/`).
 
 python -m fuzz.report.sequence TRACE > CHART.svg
 """

@@ -51,7 +51,7 @@ def _show_heading(console: Console, finding: ExplainedFinding, number: str) -> N
 
 
 def show_explanation(console: Console, explanation: Explanation) -> None:
-    """Prints the guarantee with what belongs to it, the steps, and why the last step violates the guarantee."""
+    """Prints the lines of `_show_guarantee`, the steps, and why the last step violates the guarantee."""
     _show_guarantee(console, explanation)
     if explanation.problem:
         _show_line(console, "problem", explanation.problem)

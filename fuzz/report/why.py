@@ -1,14 +1,14 @@
 """Why a predicate is false, or true: the part of its expression that determines the result, with its values.
 
-A property is an ordinary function. A second call under a tracer records which `return` is executed. The returned
-expression is decomposed in the order in which Python evaluates it. These parts explain a false expression:
+A predicate, such as a property, is an ordinary function. It is called again under a tracer, which records the executed
+`return`. The returned expression is decomposed in the order in which Python evaluates it. If the expression is false,
+the reason is:
 
-    a and b           the first operand that is false
-    all(... for x)    the first x for which the condition is false
-    p(f(x))           the part of p that determines the result, if p is a Python function that returns a bool; and the
-                      value of f(x)
-    variable          the expression that was assigned to the variable, if its value is a bool
-    a <= b            the values of a and b
+    a and b           the reason of the first operand that is false
+    all(... for x)    the reason of the condition for the first x for which it is false
+    p(f(x))           the reason of p, and the value of f(x), if p is a Python function that returns a bool
+    variable          the reason of the expression that was assigned to the variable, if its value is a bool
+    a <= b            this comparison, and the values of a and b
 
 Predicates have no side effects, so their parts may be evaluated again.
 """
