@@ -97,8 +97,8 @@ class Server:
         self.lateness = 0.0
         self.listeners: list[Any] = []
         self.ports: list[int] = []
-        self._count = 0
-        self._waiting: list[tuple[str, Any, asyncio.Future[bool]]] = []
+        self._count = 0  # number of connections since the reset
+        self._waiting: list[tuple[str, Any, asyncio.Future[bool]]] = []  # `wait` requests: arguments and reply
         self._pinging: asyncio.Task[None] | None = None
 
     async def listen(self) -> None:

@@ -131,6 +131,7 @@ class Cluster:
         """Does nothing: `counts` has the number of answers to pings."""
 
     def _partitioned_metadata(self, connection: Connection, body: Any, _: bytes) -> None:
+        """Answers with success (0): the topic has no partitions."""
         connection.send(
             command_of(Type.PARTITIONED_METADATA_RESPONSE, partitions=0, request_id=body.request_id, response=0)
         )

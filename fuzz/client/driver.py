@@ -19,8 +19,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from fuzz.platform.json import from_json, to_json
 
-#: For each kind of call: the method of a consumer that `Driver.call` calls, and whether its argument is the message's
-#: id, in place of the message. The id is serialized and deserialized before.
+#: For each kind of call: the method of a consumer that `Driver.call` calls, and what the method gets: the message, or
+#: (True) the message's id, which was serialized and deserialized.
 METHODS = {
     "acknowledge": ("acknowledge", False),
     "acknowledge_id": ("acknowledge", True),
@@ -128,11 +128,9 @@ class Driver:
         return ""
 
     def read(self, topic: str) -> str:
-        """Creates a reader that starts at the first message. `receive` and `close_consumer` treat it as a consumer.
+        """Creates a reader that starts at the first message. Returns an empty string, or the error.
 
-        Acknowledging a message of a reader does nothing.
-
-        Returns an empty string, or the error.
+        The reader counts as a consumer. Acknowledging its messages does nothing.
         """
         try:
             reader = self.client.create_reader(topic, self.pulsar.MessageId.earliest)
@@ -237,7 +235,7 @@ class Driver:
         self.consumers[consumer].redeliver_unacknowledged_messages()
 
     def close_consumer(self, consumer: int = 0) -> list[Any]:
-        """Closes a consumer. Returns the call in the form of `call`, with zeros for ledger and entry."""
+        """Closes a consumer. Returns the call in the form of `call`, with ledger 0, entry 0 and batch index -1."""
         before = time.monotonic()
         self.consumers[consumer].close()
         return ["close", before, time.monotonic(), 0, 0, -1, ""]

@@ -1,8 +1,8 @@
 """Runs the schedules of a scenario, and shrinks and replays findings.
 
-A finding is a schedule that violates a contract. The explanation of a violation is a known defect, or that no known
-defect explains the violation. Of the schedules that violate one contract with one explanation, only the first is a
-finding. A run *shows* a finding if the run violates the finding's contract, with the same explanation.
+A finding is a schedule that violates a contract. A known defect explains the violation, or none does. Of the schedules
+that violate one contract with the same explanation, only the first is a finding. A run *shows* a finding if the run
+violates the finding's contract, with the same explanation.
 
 A finding is shrunk: steps are removed in chunks, then arguments and settings are simplified. A smaller schedule is kept
 if its run shows the finding. Two runs of a schedule on a real client can differ. So every finding is replayed, and has

@@ -214,7 +214,7 @@ class Ordered(Consumers):
             each.connection.send(close_command(each, self.urls[self.open_at]))
 
     def stray_receipts(self) -> None:
-        """Sends a receipt for a producer that does not exist on every connection of a producer."""
+        """Sends each producer's connection a receipt for a producer that does not exist."""
         for _, producer in self.of_producer.values():
             producer.connection.send(command_of(Type.SEND_RECEIPT, producer_id=99, sequence_id=0))
 

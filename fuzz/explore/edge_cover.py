@@ -97,7 +97,8 @@ class _Walker:
     def _steps(self, root: int) -> Iterator[tuple[Any, int, Any]]:
         """Yields the steps of a run: canonical state, index of a move, next canonical state.
 
-        The next state is None if it is outside the bounds. Removes the yielded transitions from `left`.
+        The next state is None if it is outside the bounds. Removes the transitions after `root` from `left`, but not
+        those of the path to `root`.
         """
         graph = self.graph
         for source, target in pairwise(graph.path(root)):

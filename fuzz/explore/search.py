@@ -140,9 +140,9 @@ def find_scope(subject: Subject, name: str) -> Scope:
 class MergedStates(Exception):
     """A canonical form merges different states: a represented state lacks a step of the canonical state.
 
-    `calls` lead to the represented state `state`. No call of the action `name` leads from `state` to a state with the
-    canonical form `target`. Such a call leads to `target` from the canonical form of `state`. `name` is "step" if no
-    call at all leads there from the canonical form.
+    `calls` lead to the represented state `state`. From its canonical form, a call of the action `name` leads to the
+    canonical state `target`; from `state`, no such call leads to a state that `target` represents. `name` is "step" if
+    no call leads from the canonical form to `target` either, as in a model that is not deterministic.
     """
 
     def __init__(self, space: Space, calls: Calls, state: Any, name: str, target: Any) -> None:
@@ -579,10 +579,11 @@ def _fair_cycle(space: Space, graph: Graph, holds: Callable[..., bool], fair: fr
     """Returns the states of a trace to a fair cycle in which a property is never true; None if there is no such cycle.
 
     Only fair actions are taken (`invariants/properties.py`). A fair cycle is a strongly connected component of states
-    in which `holds` is false, and in which each fair action is taken, or is disabled in some state (weak fairness). An
-    action is disabled in a state if with all arguments it raises an exception, or leaves the canonical state unchanged.
-    Fair steps may exceed the bounds by LIVENESS_MARGIN. A step that exceeds the margin counts as a self-loop. So a
-    bound hides no cycle, but may cause a false one: then widen the bound. Cost: linear in states and fair transitions.
+    in which `holds` is false, and in which each fair action is taken, or is disabled in some state (weak fairness). A
+    single state in which all fair actions are disabled is one, too. An action is disabled in a state if with all
+    arguments it raises an exception, or leaves the canonical state unchanged. Fair steps may exceed the bounds by
+    LIVENESS_MARGIN; a step that exceeds the margin counts as a self-loop. So a bound hides no cycle, but may cause a
+    false one: then widen the bound. Cost: linear in states and fair transitions.
     """
     wide = Graph(list(graph.states), array("q", graph.parents), graph.offsets, graph.targets)
     numbers = {state: i for i, state in enumerate(wide.states)}

@@ -84,7 +84,7 @@ def run_shared(
             hung = min((each.hung for each in results if each.hung is not None), default=None)
             found = [_with_earlier_parents(each.found, hung) for each in results]
             base = len(search.graph.states) - len(results[0].found)
-            _forget_states(search, base + len(found[0]))
+            _forget_states(search, base + len(found[0]))  # new states are in the order of their parents
             next_state.value = base
             for parent_end, _ in pipes:
                 parent_end.send((found, hung))

@@ -18,9 +18,9 @@ _encoded = msgspec.msgpack.Encoder().encode
 def same(a: Any, b: Any) -> bool:
     """Returns whether two values are equal and of one class, and their parts have the same MessagePack types.
 
-    1.0 differs from 1, and True from 1, also inside a value. Two values are compared by their MessagePack encodings,
-    because that is fast. Inside a value, `same` does not distinguish a named tuple from the tuple of its fields. It may
-    not distinguish a set from a frozenset. `exact` distinguishes both.
+    1.0 differs from 1, and True from 1, also inside a value. A named tuple inside a value equals the tuple of its
+    fields, and a set there often equals a frozenset, because encodings are compared, which is fast. `exact`
+    distinguishes both.
     """
     if a is b:
         return True
@@ -82,6 +82,7 @@ def state_difference(state: Any, view: Any, equal: Callable[[Any, Any], bool] = 
         return None
     fields = getattr(state, "_fields", ())
     field = next((f for f in fields if not equal(getattr(view, f, None), getattr(state, f))), "state")
+    # "state" is no field: the difference then has the whole states
     expected, actual = _distinguishable(*(getattr(s, field, s) for s in (state, view)))
     message = f"{field} differs between model and implementation"
     return Difference(Cause(Kind.VIEW, field), message, expected, actual)

@@ -119,7 +119,7 @@ class Total:
         taken = self.taken(names)
         return {
             "actions": {n: {"taken": taken[n], "refused": refused.get(n, (0, 0))[0]} for n in names},
-            "pairs": len([previous for previous, _ in self.pairs(names) if previous]),
+            "pairs": len([previous for previous, _ in self.pairs(names) if previous]),  # without first actions
             "abstract_states": len(self.of("abstract")),
             "goals": sorted(self.of("goal")),
             "never": sorted(self.unreached(subject, configs)),

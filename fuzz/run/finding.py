@@ -20,7 +20,7 @@ class Kind(StrEnum):
     CRASH = "crash"  # an exception of the model, the second side, a property, a goal or the generation of a call
     HANG = "hang"  # a step did not return in time
     PROTOCOL = "protocol"  # a foreign program did not keep to the protocol
-    UNSTABLE = "unstable"  # a fast loop finds a difference or hang that a replay does not show
+    UNSTABLE = "unstable"  # a difference or hang was seen once, and a replay with every step checked does not show it
     EVENTUALLY = "eventually"  # an `eventually` property fails under its fairness
     CANONICAL = "canonical"  # the canonical form maps two states with different steps to one
 
@@ -30,19 +30,20 @@ class Cause(NamedTuple):
 
     `what` depends on the kind:
 
-        OUTCOME, STUTTER, HANG, CANONICAL   the action; "property" if a property hangs in the explorer;
-                                            "step" if no action makes the step from the canonical form either
-        VIEW                                the field of the state or of the observation
-        STRUCTURE                           the violated invariant, in the words of `check`
-        LOAD                                what differs: an action, a field, an invariant or "state"; "load", or
-                                            "view" and the exception, for an exception of `view` or `load`
-        PROPERTY, EVENTUALLY                the property
-        CRASH                               the action and the exception. In place of the action: "start" in the initial
-                                            state; "load" if `load` raised the exception; the property if a property
-                                            raised it in the explorer; the function if no replay raises it
-        PROTOCOL                            a short text
-        UNSTABLE                            a short text, such as "hang"; in the explorer, the action; in `sut`, also
-                                            the cause, as text, of a finding that was not seen again
+        OUTCOME, STUTTER       the action
+        VIEW                   the field of the state or of the observation
+        STRUCTURE              the violated invariant, in the words of `check`
+        LOAD                   what differs: an action, a field, an invariant or "state". For an exception: "load", or
+                               where it was raised, and its class
+        PROPERTY, EVENTUALLY   the property
+        CRASH                  where the exception was raised, and its class. Where: the action, "start" (the initial
+                               state), "load", in the explorer also the property. If no replay shows the exception: the
+                               Python function
+        HANG                   the action; in the explorer, "property" if a property hung
+        CANONICAL              the action, or "step" (`fuzz.explore.search.MergedStates`)
+        PROTOCOL, UNSTABLE     a short text
+
+    For a foreign program, CRASH, HANG and PROTOCOL have a short text such as "no reply", usually after the action.
     """
 
     kind: Kind

@@ -109,7 +109,7 @@ class GapSearch:
         unique = itertools.count()  # without the unique numbers, the heap would compare states
 
         def add(gap: int, calls: int, state: Any) -> None:
-            if fewest.get((gap, state), calls + 1) > calls:
+            if fewest.get((gap, state), calls + 1) > calls:  # not added before, or only with more calls
                 fewest[gap, state] = calls
                 heapq.heappush(agenda, (-gap, calls, next(unique), state))
 

@@ -60,9 +60,9 @@ _BEGINS = 1 / 64
 #: The probabilities that a burst repeats several calls in turn, and that every second call of a burst is a step of the
 #: system, such as the completion of a write.
 _SEVERAL, _WITH_STEPS = 0.25, 0.25
-#: The arguments of a repeated call are consecutive with probability `_CONSECUTIVE`: one integer grows by 1 each time,
-#: or with probability `_ALL` every integer that can grow. The arguments are drawn each time with probability `_DRAWN`,
-#: and if they should be consecutive but no integer can grow. Otherwise the arguments are constant.
+#: The probabilities that the arguments of a repeated call are consecutive or drawn each time; otherwise they are
+#: constant. Of consecutive arguments, one integer grows by 1 each time, or (`_ALL`) every integer that can. If none can
+#: grow, the arguments are drawn.
 _CONSECUTIVE, _ALL, _DRAWN = 0.6, 0.25, 0.25
 #: The probability that a trace with bursts has the largest value of a setting that bounds an argument, such as the
 #: number of transactions.
@@ -159,8 +159,8 @@ def usable(domain: Domain, kind: Any, cfg: Any) -> Domain:
 class PossibleCalls:
     """Lists and draws the calls of a subject that are possible in a state.
 
-    `domains` has the domain of each parameter of each action, in the machine's order. An instance serves every config
-    under which all values of the fixed domains are legal.
+    `domains` has the domain of each parameter of each action, in the machine's order. Configs under which the fixed
+    domains have the same legal values share an instance.
     """
 
     def __init__(self, subject: Subject, domains: tuple[tuple[Domain, ...], ...]) -> None:
@@ -362,7 +362,10 @@ class Bursts:
         self.left = min(repetitions * len(self.repeated), _MAX_BURST)
 
     def _step_of_the_system(self, state: Any) -> tuple[ActionCalls, Arguments]:
-        """Draws eight calls. Returns the first one without arguments that is no fault, or else the first."""
+        """Draws eight calls. Returns the first without arguments that is no fault: usually a step of the system.
+
+        If there is none, returns the first of the eight.
+        """
         calls = [self.choose_one(state) for _ in range(8)]
         return next((call for call in calls if not call[1] and not self.is_fault[call[0].name]), calls[0])
 
@@ -393,7 +396,7 @@ class Bursts:
         return lambda state: (action, copy_of(arguments))
 
     def _integers(self, action: str, arguments: Arguments, increments: int) -> Iterator[tuple[int, ...]]:
-        """Yields the paths of the integers in arguments that are still legal after this number of increments."""
+        """Yields the paths of the integers in arguments that may grow by this number of increments."""
         for i, (param, argument) in enumerate(zip(self.subject.machine.actions[action].params, arguments, strict=True)):
             for leaf in leaves(param.annotation, argument, param.name):
                 top = leaf.value + increments

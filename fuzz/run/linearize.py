@@ -1,23 +1,23 @@
 """Linearizability of a concurrent history (Herlihy and Wing), as Wing and Gong search it, with Lowe's memoisation.
 
 A history has operations of several threads, each with the times of its invocation and its return. A history is
-linearizable if the model can execute its operations in some order with the recorded outcomes, in which an operation
-that returned before another was invoked comes before that one. In one thread, this holds also if the two times are
-equal. An operation that did not return may have taken effect at any time after its invocation, or never.
+linearizable if the model can execute its operations with the recorded outcomes in some order that keeps real time: an
+operation that returned before another was invoked comes first, in one thread also if the two times are equal. An
+operation that did not return may have taken effect at any time after its invocation, or never.
 
-The search divides the operations of each thread into lanes, so that the operations in a lane do not overlap. It builds
-orders: to *place* an operation is to append it to an order. A point of the search says how many operations of each lane
-are placed, and has the model's state after them. The search goes from return to return: it extends every point by the
-returning operation, after any operations in flight (just-in-time linearization), and merges equal points. A read, an
-operation that changes nothing, is placed as soon as it has the recorded outcome: an order that has the read later stays
-valid if the read is moved here. States are compared as they are: a canonical form would merge states that differ in
-generated names, to which later arguments and outcomes refer.
+Operations of one thread may overlap. The search divides them into lanes, in which no two overlap. To *place* an
+operation is to append it to an order. A point of the search says how many operations of each lane are placed, and has
+the model's state after them. The search goes from return to return: it extends every point by the returning operation,
+after any operations in flight (just-in-time linearization), and merges equal points. A read, an operation that changes
+nothing, is placed as soon as it has the recorded outcome: an order that has the read later stays valid if the read is
+moved here. States are compared as they are: a canonical form would merge states that differ in generated names, to
+which later arguments and outcomes refer.
 
-The search makes passes. A pass that has too many points drops the least likely ones; it can then find an order, but not
-refute the history. The next pass keeps more points, the last pass all.
+The search makes passes. A pass that has too many points drops those with the least likely orders (`_Path`); it can then
+find an order, but not refute the history. The next pass keeps more points, the last pass all.
 
-A reduction merges states from which all remaining operations have the same outcomes. A search with a reduction has
-fewer points. This search can refute a history. It cannot confirm one: it does not know in which state an order ends.
+A reduction merges states from which all remaining operations have the same outcomes. So a search with a reduction has
+fewer points, and can refute a history. It cannot confirm one, because it does not know in which state an order ends.
 
 A tally is a number in the state that no outcome shows, such as a version. The search leaves it out of the states, and
 finds an order. If the final state with the tally of this order is wrong, a second search computes for each point the
@@ -78,8 +78,8 @@ class Timed(NamedTuple):
 class Verdict(NamedTuple):
     """The result of a search.
 
-    `order` has the recorded outcomes. If the history is linearizable, `order` is a linearization; of several parts, it
-    has their linearizations, one after another. If not, `order` is one of the orders with which the search ended.
+    The operations in `order` have the recorded outcomes. If the history is linearizable, `order` is a linearization; of
+    several parts, their linearizations, one after another. If not, it is one of the orders with which the search ended.
 
     If the history is not linearizable, `blocked` is the operation that no order can place, and `states` are some of the
     model's states in which it was tried. If only the final state is wrong, `blocked` is None, and `states` are some of
@@ -136,13 +136,15 @@ def linearize(
     """Decides whether a history is linearizable, from the state `start`.
 
     `accepts` says whether a final state is right; without `accepts`, every final state is. `is_read` says whether an
-    operation leaves every state unchanged in which it has the recorded outcome. `is_read` is called only for an
+    operation that has the recorded outcome leaves the state unchanged, in every state. It is called only for an
     operation that the model has executed with this outcome.
-    `part_of` assigns operations to independent parts of the state, which are decided one by one. If the order of all
-    parts does not end in an accepted state, the history is decided as a whole. Coarse models are searched only if all
-    operations are of one part, because a coarse model may depend on every operation. If a coarse model refutes the
-    history, the states of the verdict are those in which the search in the model tried the blocked operation; none if
-    that search ended at another operation. If a reduction refutes the history, the states are representatives. Raises
+
+    `part_of` assigns operations to independent parts of the state, which are decided one by one. If their orders, one
+    after another, do not lead to an accepted state, the history is decided as a whole. Coarse models are searched only
+    if all operations are of one part, because a coarse model may depend on every operation.
+
+    If a coarse model refutes the history, the verdict has the states of the pass before, if this pass was blocked at
+    the same operation; otherwise no states. If a reduction refutes the history, the states are representatives. Raises
     BadValue if an operation decreases the tally. Cost: at most `budget` steps, and at most as many steps in all coarse
     models together.
     """
@@ -161,7 +163,7 @@ def linearize(
         order += verdict.order
     if (
         accepts is not None
-        and len(parts) != 1
+        and len(parts) != 1  # the search of a single part has checked the final state
         and not undecided
         and not _ends_accepted(order, start, successors, accepts)
     ):
@@ -284,8 +286,8 @@ class _Search:
     def _tallied(self, start: Any, accepts: Callable[[Any], bool]) -> Verdict:
         """Decides whether an order ends in an accepted state, by the tallies of all orders. Raises _OutOfBudget.
 
-        The points are those of a search from return to return. A point is extended after all points that lead to it,
-        which are those with one operation fewer.
+        The points are those of a search from return to return. Points with fewer operations are extended first, so all
+        tallies of a point are known when it is extended.
         """
         assert self.tally is not None
         first, offset = ((0,) * len(self.lanes), self._node(start)), self.tally.of(start)
@@ -295,7 +297,7 @@ class _Search:
         points = [first]
         # the last element stands for the end of the history: there, every point is kept and extended
         for returned, n, i in [*self.returns, (inf, 0, inf)]:
-            todo: dict[int, dict[_Point, None]] = {}
+            todo: dict[int, dict[_Point, None]] = {}  # by number of operations
             for point in points:
                 todo.setdefault(sum(point[0]), {})[point] = None
             points = []
@@ -369,7 +371,7 @@ class _Search:
         if self.reduction is not None:
             points = self._renewed(points, first)
         begin_next = first, points
-        is_exact = True
+        is_exact = True  # no point was dropped
         for at in range(first, len(self.returns)):
             returned, n, i = self.returns[at]
             after, tried = self._placed(points, returned, (n, i))

@@ -7,11 +7,10 @@ usually stays wrong. Of two profiles, the observations are compared in place of 
 After the trace, the fast loop calls the implementation's own check. The fast loop also loads a copy: a second instance
 of the implementation, with the state of the first. The copy's state is compared with the model's.
 
-One trace in `THOROUGH_EVERY` is checked thoroughly. The properties are checked in its initial state, too. The
-implementation's view of the initial state is compared, too. In the initial state and at the last step, the comparison
-with an implementation includes the observations and the classes of all parts. If the trace has more than 16 steps, the
-copy is loaded during the trace: after the first checked one of the last 32 steps. After the trace, the copy executes
-the calls that followed.
+One trace in `THOROUGH_EVERY` is checked thoroughly. Its initial state is checked, too. There and at the last step, the
+comparison with an implementation includes the observations and the classes of all parts. If the trace has more than 16
+steps, the copy is loaded during the trace: after the first checked one of the last 32 steps. After the trace, the copy
+executes the calls that followed.
 
 The fast loop only detects that something is wrong. A replay with every step checked finds out what is wrong.
 """
@@ -65,7 +64,7 @@ def phase_of(seed: int, every: int) -> int:
 
 
 def is_checked_thoroughly(seed: int) -> bool:
-    """Returns whether a seed's trace is checked thoroughly. This does not depend on the trace's kind and phase."""
+    """Returns whether a seed's trace is checked thoroughly. A hash makes this independent of kind and phase."""
     return (seed * 0x9E3779B1 >> 16) % THOROUGH_EVERY == 0
 
 
@@ -166,7 +165,8 @@ class Lockstep:
                     return None
         except Hang:
             cause, found = Cause(Kind.UNSTABLE, "hang"), f"took more than {time_limit(plan.steps):g} s"
-        except Exception as problem:  # a replay does not raise it again if a goal or the generation of calls raised it
+        except Exception as problem:
+            # the cause has this function if no replay shows the exception: a replay checks no goals and draws no calls
             function = traceback.extract_tb(problem.__traceback__)[-1].name
             cause, found = crash_cause(function, problem), f"raised {type(problem).__name__}: {problem}"
         finding = self.replay_seed(seed)

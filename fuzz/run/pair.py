@@ -57,10 +57,11 @@ class Depth(Flag):
     ALL = VIEW | EXACT | STRUCTURE | PROPERTIES
 
 
+#: The flags as integers, because operations on flags are slow.
 _VIEW, _EXACT, _STRUCTURE, _PROPERTIES = (
     each.value for each in (Depth.VIEW, Depth.EXACT, Depth.STRUCTURE, Depth.PROPERTIES)
 )
-#: The number of calls at the end of a trace before each of which `load_difference` loads a copy of the implementation.
+#: `load_difference` loads a copy of the implementation before each of this many last calls.
 LOADED_STEPS = 32
 
 
@@ -362,7 +363,7 @@ def load_difference(target: Target, calls: Calls) -> Difference | None:
     if target.second is not Second.IMPLEMENTATION:
         return None
     pair, copies, different = Pair(target, fold_history=False), list[Copy](), None
-    for count, call in enumerate((*calls, None)):
+    for count, call in enumerate((*calls, None)):  # `count` calls were executed; None: there are no more
         if count >= len(calls) - LOADED_STEPS:
             try:
                 copies.append(Copy(cast(ImplementationSide, pair.side), count))

@@ -46,8 +46,8 @@ def replay(
 def skipped_for(target: Target, finding: Finding) -> Skipped:
     """Returns the properties that replays of a finding skip: all but the violated one, since others may fail earlier.
 
-    If the finding violates no property, these are all properties. But no property is skipped for a CRASH that a replay
-    without properties does not show: then a property raised the exception.
+    If the finding violates no property, replays skip all. But if the finding is a CRASH that such a replay does not
+    show, a property raised the exception, and replays skip none.
     """
     skipped = all_but(target.subject, finding.broken_property)
     if finding.cause.kind is not Kind.CRASH:

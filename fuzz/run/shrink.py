@@ -324,7 +324,10 @@ class Shrinker:
             index += 1
 
     def _simpler_setting(self, name: str, values: tuple[Any, ...]) -> Iterator[Candidate]:
-        """Yields candidates with a simpler value of a setting: an earlier one of `values`, or a smaller integer."""
+        """Yields candidates with a simpler value of a setting: an earlier one of `values`.
+
+        If `values` lacks the setting's value, which is then wide, yields all of them, and smaller integers.
+        """
         now = getattr(self.candidate.config, name)
         others = (
             values[: values.index(now)]

@@ -67,6 +67,7 @@ def watchdog(seconds: float) -> Iterator[None]:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, previous)
         if outer:
-            signal.setitimer(signal.ITIMER_VIRTUAL, max(outer - (_user_seconds() - started), 0.001), interval)
+            left = max(outer - (_user_seconds() - started), 0.001)  # 0 would stop the timer
+            signal.setitimer(signal.ITIMER_VIRTUAL, left, interval)
         if collecting:
             gc.enable()

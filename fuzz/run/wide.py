@@ -13,9 +13,10 @@ field, such as `ledger` or `nanos`. For each name, one of these changes is drawn
               consecutive ids cross a limit. A time is shifted by this number of milliseconds
     replaced  some integers are replaced by 0, or by one of two numbers of the dictionary
 
-An argument whose domain depends on the state is never shifted; how it changes is drawn separately. The annotated type
-of an argument determines the legal numbers, within signed 64 bits, and the unit of a time. The subject's `largest`
-bounds numbers whose size costs time or memory. A change to a number that is not allowed is left out.
+An argument whose domain depends on the state is never shifted; its change is drawn separately from that of a fixed
+domain with the same name. The annotated type of an argument determines the legal numbers, within signed 64 bits, and
+the unit of a time. The subject's `largest` bounds numbers whose size costs time or memory. A change to a number that is
+not allowed is left out.
 """
 
 from __future__ import annotations
@@ -274,7 +275,7 @@ def _limits(kind: Any) -> tuple[str, ...]:
 def _legal(
     dictionary: tuple[int, ...], kind: Any, unit: int, most: int, limits: tuple[tuple[str, Any], ...]
 ) -> tuple[int, ...]:
-    """Returns the legal multiples of `unit` up to `most`, for factors of the dictionary. `limits` has the settings."""
+    """Returns number * unit for each number of the dictionary, if legal and at most `most`. `limits` has settings."""
     cfg = types.SimpleNamespace(**dict(limits))
     return tuple([n for number in dictionary if (n := number * unit) <= most and is_legal(kind, n, cfg)])
 

@@ -212,8 +212,8 @@ def shrunk(target: Target, spec: Spec, finding: Finding, seconds: float) -> Find
 def shorter_limit(program: Program, cause: Cause) -> Iterator[None]:
     """If the cause is a hang, the time limit of a reply is shorter in the `with` body.
 
-    A replay or a candidate of shrinking may hang again, and then takes the time limit. The time limit of the hello is
-    shorter only if the program hangs at the hello.
+    Replays and candidates of shrinking may hang again, and each hang lasts for the time limit. The time limit of the
+    hello is shorter only if the program hangs at the hello.
     """
     limits = program.limits
     if cause.kind is Kind.HANG:

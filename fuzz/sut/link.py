@@ -72,7 +72,8 @@ class Link:
         self._poll = select.poll()
         for each in (self._output, self._errors):
             self._poll.register(each, select.POLLIN)
-        self._unsent, self._unread, self._scanned = bytearray(), bytearray(), 0
+        self._unsent, self._unread = bytearray(), bytearray()
+        self._scanned = 0  # the first bytes of `_unread`, in which there is no line feed
         self._stderr_end = b""
         self._is_stdout_closed = False
 

@@ -225,7 +225,7 @@ class Program:
         return reply
 
     def receive_unless(self, expected: bytes, count: int) -> Reply | None:
-        """As `receive`, but returns None if `expected` follows the id in the line of the reply.
+        """As `receive`, but returns None, without parsing, if `expected` follows the id in the line of the reply.
 
         If `expected` is empty, never returns None.
         """

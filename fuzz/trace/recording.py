@@ -101,7 +101,7 @@ class TraceMapping:
         """The known deviations: those of `defects`, then `others`."""
         rows = {row.id: row for row in defects_of(self.subject)} if self.defects else {}
         known = [Deviation(name, rows[name].rules, rows[name].property, trace) for name, trace in self.defects.items()]
-        of_component = f"{self.component}/dev/"
+        of_component = f"{self.component}/dev/"  # the ids of recorded traces begin so
         return tuple([d._replace(smallest=d.smallest and of_component + d.smallest) for d in (*known, *self.others)])
 
 
@@ -146,7 +146,7 @@ def _table(path: Path | Fetched) -> Trace:
     trace = Trace(f"{name}/dev/table", name, {}, [], {}, str(path), 1)
     results = mapping_of(trace).results
     for line, row in read_table(path):
-        if not results < row.keys():
+        if not results < row.keys():  # a table needs at least one column of arguments, too
             raise BadTrace(path, 1, f"a table of {name} needs the columns {', '.join(sorted(results))}")
         arguments = {column: text for column, text in row.items() if column not in results}
         result = {column: row[column] for column in results}
