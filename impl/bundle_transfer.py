@@ -1,9 +1,10 @@
 """Transfer of a bundle between brokers.
 
 Implements the `reference` rules and all settings of `model/bundle_transfer`. A ledger is sealed when its writer closes
-it, or when another broker recovers it. A sealed ledger accepts no writes. Sessions are objects: an add in flight refers
-to its session, which knows whether it has ended. Highest sequence ids are stored, which makes deduplication of a send
-O(1). All steps are O(1) except those that concern all clients of a topic, or all topics of a broker.
+it, or when another broker recovers it. A sealed ledger accepts no writes. An add in flight refers to the object of the
+session that sent the entry; the object has a flag, whether the session is open. The highest sequence ids are stored, so
+deduplication of a send is O(1). All steps are O(1) except those that concern all clients of a topic, or all topics of a
+broker.
 """
 
 from __future__ import annotations
@@ -262,7 +263,7 @@ class BundleTransfer:
         self._records.append(Record("owned", owner, source if source != owner else None, True))
 
     def override(self, owner: int) -> Refused | None:
-        """Reassigns an Owned bundle if the owner is not registered, or a bundle in transfer if either side is not."""
+        """Reassigns a bundle whose owner, or during a transfer whose source or destination, is not registered."""
         r = self._records[-1]
         is_orphan = not self._brokers[r.dst].registered
         if r.state != "owned" and r.source is not None:
@@ -391,7 +392,7 @@ class BundleTransfer:
         return _NO_ADD if o is None or not o.adds else self._fail_add(t, broker, o)
 
     def _fail_add(self, t: _Topic, broker: int, o: _Object) -> Failed:
-        """Fails all adds in flight. An open topic is closed without address; a topic in transfer sends no answer."""
+        """Fails all adds in flight. Clients of an open topic get a close command without address, others no answer."""
         if o.phase == "open":
             t.disconnect(broker, None)
             t.abandon(o)

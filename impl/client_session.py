@@ -2,8 +2,8 @@
 
 Implements the `reference` rules and all settings of `model/client_session`. The subscription keeps the first message
 that is not acknowledged, and a set of acknowledged ones after it. Queues are deques; the highest sequence id is kept.
-Every step is O(1) or O(number of messages that it moves), with two exceptions: an ack at the broker scans the replay
-queue, and a cumulative ack scans all messages that were received.
+Every step is O(1) or O(number of messages that it moves), with three exceptions: a delivery skips acknowledged entries,
+an ack at the broker and a redelivery scan the replay queue, and a cumulative ack scans the received messages and acks.
 """
 
 from __future__ import annotations
@@ -413,6 +413,7 @@ class ClientSession:
             entry = message // size
             tracked = self._tracked.setdefault(entry, set())
             tracked.update(range(entry * size, message + 1))
+            # the last message of a complete batch, or else of the batch before
             last = entry * size + (size if len(tracked) == size else 0) - 1
             for each in [e for e in self._tracked if e * size <= last]:
                 del self._tracked[each]

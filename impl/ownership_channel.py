@@ -50,6 +50,7 @@ def _accepts(storage: str, check_brokers: bool, old: Data | None, new: Data | No
         return True
     is_topic = storage == "system_topic"
     if old is None:
+        # a view accepts any valid transition from Init, and a forced record; the store accepts only the first version
         return (new.force or ("Init", new.state) in _TOPIC_TRANSITIONS) if is_topic else new.version_id == 1
     if new.version_id != _successor(old.version_id):
         return is_topic and new.version_id > old.version_id
@@ -440,6 +441,7 @@ class OwnershipChannel:
 
     def elect_unnoticed(self, broker: int) -> Refused | None:
         outcome = self.elect(broker)
+        # a broker that was elected (outcome None) does not know it
         self._leader_knows = self._leader_knows and outcome is not None
         return outcome
 

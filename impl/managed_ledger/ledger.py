@@ -113,7 +113,7 @@ class ManagedLedger:
         return sub.mark_delete if self._by_mark else sub.read_position
 
     def _cursor_moved(self, number: int, was: Position) -> None:
-        """Updates a cursor's position in the container if the position was another one. O(log subscriptions).
+        """Updates a cursor's position in the container, unless it is still `was`. O(log subscriptions).
 
         Without counts, also removes entries from the cache if the slowest position changed.
         """
@@ -189,7 +189,7 @@ class ManagedLedger:
         return None
 
     def _restart(self, number: int) -> None:
-        """Rewinds the cursor: now, or when its outstanding reads end. O(entries that consumers hold)."""
+        """Drops all held entries, and rewinds the cursor, now or when its reads end. O(entries that consumers hold)."""
         sub = self._subscriptions[number]
         for connected in sub.consumers.values():
             sub.drop_all(connected)
@@ -199,7 +199,7 @@ class ManagedLedger:
             self._rewind(number)
 
     def disconnect(self, subscription: int, consumer: int) -> Refused | None:
-        """Removes a consumer. O(entries that it holds)."""
+        """Removes a consumer. O(entries that it holds, and replay queue)."""
         sub = self._subscriptions[subscription]
         connected = sub.consumers.get(consumer)
         if connected is None:
@@ -401,7 +401,7 @@ class ManagedLedger:
     # ---- acknowledgements
 
     def acknowledge(self, subscription: int, position: Position) -> Refused | None:
-        """Acknowledges an entry. O(consumers + individually deleted entries)."""
+        """Acknowledges an entry. O(consumers); if the mark-delete position moves, as `_set_mark_delete`."""
         sub = self._subscriptions[subscription]
         holder = next((connected for connected in sub.consumers.values() if position in connected.pending), None)
         if holder is not None:

@@ -1,8 +1,7 @@
 """Compressed buckets of pending entries.
 
     open buckets    the buckets that were created last. The entries of a ledger are a progression (first, step, last)
-                    while they are evenly spaced, as in a stream. The first entry that breaks the progression turns it
-                    into a bitmap
+                    while they are evenly spaced and arrive in order, and otherwise a bitmap
     sealed buckets  older buckets, packed into pages. A page is bytes, with its buckets in order of time
     reopened        a nack for a sealed bucket creates an open bucket of the same time. Such parts of a bucket are
                     merged when they are read
@@ -11,7 +10,7 @@ The more pages there are, the more buckets may be open, and the larger pages bec
 bucket at a time. A ledger's entries are stored in the shortest of these forms:
 
     progression    first, step, count
-    gaps           one byte per gap, 255 for each 255 of a larger gap: near the entropy of a random sample
+    gaps           one byte per gap. A gap of 255 or more has one more byte, 255, for each 255 in it
     varints        gaps in groups of seven bits, for few entries that are far apart
     bitmap         a Roaring bitmap with run containers where they are smaller, for dense irregular entries
 
@@ -27,8 +26,8 @@ from typing import Any
 
 from pyroaring import BitMap
 
-#: All but the latest `_STAY` open buckets are sealed once `_LEAST` further ones are open. The second number grows by
-#: one for every four pages, by at most `_MOST`.
+#: All but the latest `_STAY` open buckets are sealed before a bucket is opened, if `_LEAST` others are open. For every
+#: four pages, one more may be open, but at most `_MOST` more.
 _STAY, _LEAST, _MOST = 4, 8, 256
 #: From this number of entries on, a bitmap may be shorter than gaps.
 _DENSE = 64
@@ -37,7 +36,7 @@ _PROGRESSION, _GAPS, _VARINTS, _BITMAP = range(4)
 
 #: Entries of a ledger in an open bucket: [first, step, last], a bitmap, or a set.
 Ids = Any
-#: A bucket's entries by ledger, each in order.
+#: A bucket's ledgers, in order, each with its entries, in order.
 Entries = list[tuple[int, list[int]]]
 
 

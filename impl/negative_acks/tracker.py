@@ -74,7 +74,7 @@ class NegativeAcks:
         unit, delays = cfg.backoff
         per_ms = 1 if unit == "ms" else 1_000_000
         self._backoff = [self._floored(delay // per_ms, cfg.min_delay_ms) for delay in delays]
-        # the delay of a nack without redelivery count
+        # the delay of a nack without redelivery count; without a backoff, of every nack
         self._delay = self._backoff[0] if delays else max(cfg.redelivery_delay_ms, cfg.min_delay_ms)
         self._last = len(delays) - 1  # the largest redelivery count that has its own delay; -1 without a backoff
         self._length = 1 << cfg.precision_bits  # of a bucket
@@ -111,7 +111,7 @@ class NegativeAcks:
         return Nacked(delay, uses_backoff, self._arm(time))
 
     def _arm(self, time: int) -> bool:
-        """Arms the timer for a bucket if its time is earlier. Returns whether it did. An overdue timer is unchanged."""
+        """Arms the timer for a bucket, unless the deadline is already as early, or past. Returns whether it changed."""
         timer, now = self._timer, self.now
         if timer is not None and (timer <= now or timer <= time):
             return False
@@ -184,6 +184,7 @@ class NegativeAcks:
             wrong.append("a closed tracker has pending entries")
         if buckets and self._timer is None and not self._is_closed:
             wrong.append("entries are pending, and no timer is armed")
+        # a timer that is due keeps its deadline
         at = None if first is None else max(first, self.now)
         if at != self._timer and (at is None or self._timer is None or self._timer > self.now):
             wrong.append("the timer is not armed for the first bucket")
