@@ -1,7 +1,6 @@
-"""Ack sets as integers: a search, an AND or a comparison costs one pass over the words.
+"""Ack sets. The bit set of an open batch is one integer: a change or a search costs one pass over the 64-bit words.
 
-Implements the `reference` rules and all settings of `model/ack_set`. Ack sets given as words are compared word by word,
-not converted to integers.
+Implements the `reference` rules and all settings of `model/ack_set`.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ def trimmed(words: list[int]) -> AckSet:
 
 
 def first_bit(words: AckSet | None) -> int:
-    """Returns the index of the first set bit, or -1. O(words before it)."""
+    """Returns the index of the first set bit; -1 if no bit is set, or without an ack set. O(words before the bit)."""
     for at, word in enumerate(words or ()):
         if word:
             return 64 * at + (word & -word).bit_length() - 1
@@ -49,9 +48,9 @@ class AckSets:
     """The bit sets of open batches, and functions of ack sets. Methods are named as the actions."""
 
     def __init__(self, cfg: Config) -> None:
-        self._batches: dict[int, int] = {}  # by number, in order
+        self._batches: dict[int, int] = {}  # number of the batch -> its bits, in order of numbers
         self._next_batch = 1
-        #: the largest valid end of a range, if the batch size is known
+        #: the batch size, the largest valid end of a range; None if the size is unknown
         self._end = cfg.batch_size or None
 
     # ---- bit sets of batches
@@ -143,14 +142,14 @@ class AckSets:
         return bit if isinstance(bit, Refused) else self._batches[batch] & bit != 0
 
     def next_set_bit(self, batch: int, begin: int) -> int | Refused:
-        """Returns the first set bit at an index or after it, or -1. O(words)."""
+        """Returns the index of the first set bit from `begin` on; -1 if there is none. O(words)."""
         if batch not in self._batches:
             return self._closed(batch)
         rest = self._batches[batch] >> begin
         return begin + (rest & -rest).bit_length() - 1 if rest else -1
 
     def next_clear_bit(self, batch: int, begin: int) -> int | Refused:
-        """Returns the first clear bit at an index or after it. O(words)."""
+        """Returns the index of the first clear bit from `begin` on. O(words)."""
         if batch not in self._batches:
             return self._closed(batch)
         rest = ~(self._batches[batch] >> begin)
@@ -182,20 +181,21 @@ class AckSets:
         """Returns whether a message is acknowledged by both ack sets. O(words)."""
         if current is None or other is None:
             return False
-        if self._end is None:
+        if self._end is None:  # -1 is the word without a clear bit
             return any((a | b) != -1 for a, b in zip_longest(current, other, fillvalue=0))
         mask = (1 << self._end) - 1
         return (mask_of(current) | mask_of(other)) & mask != mask
 
     def compare_with_ack_set(self, current: AckPosition | None, other: AckPosition | None) -> int | Refused:
-        """Compares two positions. O(words before the first set bits)."""
+        """Compares positions, then first unacknowledged messages. O(words before the first set bits)."""
         if current is None or other is None:
             return Refused("illegal_argument", "a position is missing")
         if current.ledger != other.ledger:
             return -1 if current.ledger < other.ledger else 1
         if current.entry != other.entry:
             return -1 if current.entry < other.entry else 1
-        ours, theirs = first_bit(current.ack_set), first_bit(other.ack_set)  # -1, the whole entry, is the largest
+        ours, theirs = first_bit(current.ack_set), first_bit(other.ack_set)
+        # -1: all messages are acknowledged, and the position is the largest. So with a -1 the sign is reversed
         return theirs - ours if ours < 0 or theirs < 0 else ours - theirs
 
     # ---- for the engines

@@ -1,13 +1,14 @@
 """Active cursors of a managed ledger, as an order-statistics container (PIP-430).
 
-Implements the `reference` rules and all settings of `model/active_cursors`. Positions are kept sorted at all times:
+Implements the `reference` rules and all settings of `model/active_cursors`. The positions of the tracked cursors are
+keys of an order, duplicates included:
 
-    order     the positions of all tracked cursors, as keys, duplicates included: a sequence of sorted blocks
-    move      two binary searches find the old position. If the cursor passes no other, its key is changed in place;
-              otherwise the key is removed and added again
+    order     the sorted keys, in blocks
+    move      two binary searches find the old key. If the new key has the same place in the block, it replaces the old
+              one; otherwise the old key is removed and the new key is added
     rank      the number of cursors at a position or before it: the sum of the sizes of the earlier blocks, and a binary
               search in the block of the position
-    slowest   the first position
+    slowest   the first key
 
 Complexities count a dictionary operation as one step, and the shift of a block in memory (about n/64 words) as one
 step, too; n is the number of tracked cursors.
@@ -40,7 +41,7 @@ class Order:
         self._last_keys: list[Any] = []
         self._sizes: list[int] = []
         ordered = sorted(keys)
-        length = max(_LEAST_CAPACITY, len(ordered) // _BLOCKS) * 3 // 4  # below the capacity
+        length = max(_LEAST_CAPACITY, len(ordered) // _BLOCKS) * 3 // 4  # keys in a new block: below the capacity
         for start in range(0, len(ordered), length):
             block = ordered[start : start + length]
             self._blocks.append(block)
@@ -85,12 +86,12 @@ class Order:
         self._take(at, bisect_left(self._blocks[at], key))
 
     def move(self, old: Any, new: Any) -> None:
-        """Replaces one occurrence of a key. O(log n); after the searches, O(1) if the key passes no other key."""
+        """Replaces one occurrence of a key. O(log n)."""
         at = bisect_left(self._last_keys, old)
         block = self._blocks[at]
         index = bisect_left(block, old)
-        # In place: `new` is not before the previous key of the block (the first key of a later block does not stay in
-        # place), and not after the next key of the block (the last key of a block does not stay in place).
+        # `new` can replace `old` if it lies between the neighbours of `old` in the block. The first key of the first
+        # block needs no neighbour before it. The first key of another block, and the last key of a block, are moved.
         if (block[index - 1] <= new if index else at == 0) and index + 1 < len(block) and new <= block[index + 1]:
             block[index] = new
             return
@@ -101,7 +102,7 @@ class Order:
         return _LEAST_CAPACITY + self._total // _BLOCKS
 
     def _take(self, at: int, index: int) -> None:
-        """Removes the key at an index of a block. Joins the block with a neighbour if both fit in half a block."""
+        """Removes the key at an index of a block. Joins the block with a neighbour if both fit in half the capacity."""
         self._total -= 1
         block = self._blocks[at]
         del block[index]
@@ -140,7 +141,7 @@ class Order:
             wrong.append("a block is empty, or its last key is stale")
         if self._sizes != [len(block) for block in self._blocks] or self._total != sum(self._sizes):
             wrong.append("the number of keys is stale")
-        # A removal lowers the capacity without a split, so a block may be as full as the largest total allowed.
+        # The capacity falls with the total, and a removal splits no block. So the limit is the capacity at `_most`.
         if any(size > _LEAST_CAPACITY + self._most // _BLOCKS for size in self._sizes):
             wrong.append("a block is too full")
         return wrong
@@ -168,8 +169,8 @@ def unpacked(key: int) -> Position:
 class ActiveCursors:
     """The active cursors of a managed ledger. Methods are named as the actions.
 
-    A key in the order is the position as one number, which compares faster than a pair. The first position whose entry
-    id does not fit turns all keys into pairs.
+    A key is the position as one number, which compares faster than a pair of ledger id and entry id. From the first
+    position on whose entry id does not fit, all keys are pairs.
     """
 
     def __init__(self, cfg: Config) -> None:
@@ -241,6 +242,7 @@ class ActiveCursors:
         return Failed("illegal_argument", "a cursor is removed by its name, not by the iterator")
 
     def _key(self, position: Position) -> Any:
+        """Returns the key of a position; the first position that does not fit into a number makes all keys pairs."""
         ledger, entry = position
         if self._is_wide:
             return position
@@ -286,7 +288,6 @@ class ActiveCursors:
 
     def should_cache_added_entries(self) -> bool:
         """Returns whether added entries are cached: cursors exist, or the grace period is not over. O(1)."""
-        # There is a grace period (0 < grace_ms), and less time has passed since the last removal.
         return bool(self._cursors) or 0 < self.cfg.grace_ms > self.now_ms - self._last_removal_ms
 
     def advance(self, millis: int) -> None:

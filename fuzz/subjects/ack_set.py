@@ -34,7 +34,7 @@ POSITIONS = (
     AckPosition(1, 1, True, (4,)),
     AckPosition(2, 0, True, None),
 )
-#: the first and last index of batches and words, and the index after each last one
+#: indices at the ends of batches and words, and beyond them
 INDICES = (0, 1, 2, 9, 10, 63, 64, 65, 127, 128, 130, 192, 199)
 
 
@@ -46,7 +46,7 @@ def batches(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Returns "none", "" (one to three) or "many": how many batches are open."""
+    """Returns "none" if no batch is open, "many" if four or more are open, otherwise ""."""
     return "" if 0 < len(s.batches) < 4 else "many" if s.batches else "none"
 
 
@@ -197,12 +197,12 @@ subject = Subject(
         "acknowledging": {"set_range": 0.3, "set_index": 0.1, "flip_range": 0.1, "clear_range": 0.3, "and_with": 0.3},
         "queries": {"is_ack_set_overlap": 4, "compare_with_ack_set": 4, "and_position_ack_set": 3},
     },
-    largest={"batch_size": 300, "index": 1024, "begin": 1024, "end": 1024},  # a message is a bit
+    largest={"batch_size": 300, "index": 1024, "begin": 1024, "end": 1024},  # a larger value makes larger bit sets
     abstract=coverage_key,
     scopes={"smoke": SMOKE, "words": WORDS},
     measures={"open_batches": open_batches},
     corrupt={each.__name__: each for each in (bit_is_beyond_the_batch, bit_set_is_negative, next_number_is_in_use)},
-    # False: the action is a function of its arguments, and uses no batch of the state
+    # two parts: True has the bit sets of all batches. False has no state: these actions use only their arguments
     partition=lambda action, arguments: "batch" in arguments or action == "open_batch",
     steps=64,
 )

@@ -31,10 +31,7 @@ LAST = Position(1, 2**63 - 1)
 
 
 def names_mostly_slowest(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns every cursor name. More than half of the values are the slowest cursor.
-
-    A consumer that catches up moves the slowest cursor.
-    """
+    """Returns every cursor name. If a cursor has a position, more than half of the values are the slowest cursor."""
     names = tuple(range(cfg.cursors))
     slowest, smallest = None, LAST
     for c in s.cursors:
@@ -44,33 +41,29 @@ def names_mostly_slowest(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def delays_around_grace_period(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns short delays and delays around the end of the grace period."""
+    """Returns 1 ms, and delays around the end of the grace period; after the grace period 1 ms and 9 ms."""
     left = s.last_removal_ms + cfg.grace_ms - s.now_ms
     return (1, 9) if left <= 0 else (1, left, left - 1, left + 1)
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns numbers of cursors, positions, cursors at the largest position, pending changes and removed nodes.
-
-    Also returns whether at most one cursor has no position, whether the grace period is not over, whether a cursor is
-    durable, and how many items there are beyond the cursors with a position.
-    """
+    """Returns facts about the cursors, the grace period, the linked list and the other shipped containers."""
     positions = [c.position for c in s.cursors if c.position is not None]
-    tail = positions.count(max(positions)) if positions else 0
+    tail = positions.count(max(positions)) if positions else 0  # the number of cursors at the largest position
     pending = removed = 0
     if s.nodes is not None:
-        pending = len(s.nodes.updates) + 4 * len(s.nodes.removals)  # both numbers in one
+        pending = len(s.nodes.updates) + 4 * len(s.nodes.removals)  # unique for fewer than 4 updates
         removed = len([n for n in s.nodes.linked + s.nodes.unlinked if not n.present])
     return (
         len(s.cursors),
-        len(positions) - len(s.cursors) > -2,
+        len(positions) - len(s.cursors) > -2,  # at most one cursor has no position
         len(set(positions)),
         tail if tail < 3 else 3,
         s.now_ms - s.last_removal_ms < cfg.grace_ms,
         s.durables > 0,
         pending,
         removed if removed < 3 else 3,
-        len(s.items) - len(positions) if s.items else 0,
+        len(s.items) - len(positions) if s.items else 0,  # items of replaced cursors
     )
 
 
@@ -117,7 +110,7 @@ SMOKE = Scope(
     reasons=REASONS
     | {
         "actions": "changes of cursors, the two queries that flush the list, and the grace period",
-        "cursors": "four: the smallest number at which the list applies updates incrementally; ties can have any size",
+        "cursors": "four: the smallest number at which the list applies updates incrementally",
         "cursor": "every cursor of the scope",
         "position": "two neighbours, one in another ledger, and none; excludes moves past three different positions",
         "durable": "durable cursors only; others are in the larger scopes",
@@ -152,7 +145,7 @@ NIGHTLY = CI.changed(
     domains={"cursor": (0, 1, 2, 3, 4), "position": SMOKE.domains["position"]},
     bounds={"retained": 6, "largest_absolute_count": 6},
     reasons={
-        "cursors": "five: a group can have nodes before and after it, and lose its last node",
+        "cursors": "five: nodes at one position can have nodes before and after them, and the last of them can leave",
         "position": SMOKE.reasons["position"],
     },
 )
@@ -226,14 +219,17 @@ def last_removal_is_in_the_future(_cfg: Config, s: State) -> State:
     return s._replace(last_removal_ms=s.now_ms + 1)
 
 
+# ---- reduction, for the search for an order of a concurrent history -------------------------------------
+
+
 def without_times(s: State) -> State:
-    """Returns the representative of a state: the time since the last removal is kept, the clock is not."""
+    """Returns the state with the clock at 0, and with the same time since the last removal."""
     return s._replace(now_ms=0, last_removal_ms=s.last_removal_ms - s.now_ms)
 
 
-#: Actions that change no state of any container.
+#: Actions that change no state, whatever the `container`.
 QUERIES = frozenset({"should_cache_added_entries", "get_cursor", "size"})
-#: Actions that change no state if the container is `definition`. The two added here flush the linked list.
+#: Actions that change no state if the `container` is `definition`. The two added here flush a linked list.
 ALL_QUERIES = QUERIES | {"slowest_position", "number_at_same_position_or_before"}
 
 subject = Subject(

@@ -28,9 +28,9 @@ subject = Subject(
             bounds={"taken": 6},
             reasons={
                 "actions": "all actions of the model",
-                "capacity": "eight: more than the bound of taken tokens",
+                "capacity": "eight: the store can hold the five tokens at which the implementation is wrong",
                 "tokens": "one, two and three at a time",
-                "taken": "six: the canonical form counts up to six",
+                "taken": "six: the canonical form does not distinguish larger numbers",
             },
         )
     },
