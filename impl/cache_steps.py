@@ -22,7 +22,7 @@ from model.machine import Refused
 
 
 class Wrapper:
-    """`RangeCacheEntryWrapper` and its lock."""
+    """`RangeCacheEntryWrapper` and its lock. If `released` is set, the value was deallocated while it was cached."""
 
     __slots__ = ("accessed", "holder", "key", "number", "pooled", "released")
 
@@ -88,7 +88,7 @@ class Removing(Thread):
         super().rest()
         self.last: int | None = None
         self.removed = 0
-        self.size_at_start = 0
+        self.size_at_start = 0  # always 0 under the reference
 
 
 class Evicting(Thread):
@@ -151,6 +151,7 @@ class CacheThreads:
             return LOCKED
         key = self._key(cache, position)
         if key in self._map:
+            # a late lookup may have set `accessed`
             w.recycle()
             return False
         me.lock(w)
@@ -337,6 +338,7 @@ class CacheThreads:
         return True
 
     def _end_pass(self) -> None:
+        """Ends a pass; if bytes were freed, they are first subtracted from the total. O(1)."""
         me = self._eviction
         me.wrapper = None
         if me.freed:
@@ -345,6 +347,7 @@ class CacheThreads:
             self._after_pass()
 
     def _after_pass(self) -> None:
+        """After a time pass (the goal is None), the size check follows; after a size pass, the task ends. O(1)."""
         me = self._eviction
         me.at = "measure" if me.goal is None else "end"
         me.goal = me.freed = 0
@@ -362,6 +365,7 @@ class CacheThreads:
         return self._decide(not expired)
 
     def _decide(self, stops: bool) -> EvictionResult | Refused:
+        """Visits the peeked head; `stops` is whether a live head ends the pass. O(1)."""
         me = self._eviction
         w = me.wrapper
         assert w is not None, "a visited head has been peeked"
@@ -528,7 +532,7 @@ class CacheThreads:
         return wrong + self._unaccounted()
 
     def _unaccounted(self) -> list[str]:
-        """Returns the violated invariants of slots, positions and, if every thread is idle, sizes; one line each."""
+        """Returns the violated invariants of wrappers and, if every thread is idle, of slots and sizes."""
         wrong = []
         queued = set(self._queue)
         if len(queued) != len(self._queue):

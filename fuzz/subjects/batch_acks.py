@@ -26,7 +26,7 @@ _LONG_BACKLOG = 80
 @lru_cache(maxsize=1024)
 def near(ledgers: tuple[int, ...], first_unacked: int) -> tuple[Position, ...]:
     """Returns the positions of `_NEAR` entries, from the one at the mark-delete position on, in order."""
-    first, end = max(first_unacked - 1, 0), max(first_unacked - 1, 0) + _NEAR
+    first, end = max(first_unacked - 1, 0), max(first_unacked - 1, 0) + _NEAR  # counted from the start of the ledger
     found: list[Position] = []
     for ledger, count in enumerate(ledgers, 1):
         if first < count and end > 0:
@@ -36,7 +36,7 @@ def near(ledgers: tuple[int, ...], first_unacked: int) -> tuple[Position, ...]:
 
 
 def positions(cfg: Config, s: State) -> tuple[Position, ...]:
-    """Returns positions near the mark-delete position, of the first, last and next entry, and some without entry."""
+    """Returns positions near the mark-delete position (three times), of the first and last entry, and of no entry."""
     known, ledgers = near(s.ledgers, s.acks.first_unacked), s.ledgers
     last, count = len(ledgers), ledgers[-1]
     ends = Position(1, 0), Position(last, count - 1), Position(last, count), Position(last, count + 1)
@@ -45,7 +45,10 @@ def positions(cfg: Config, s: State) -> tuple[Position, ...]:
 
 @lru_cache(maxsize=256)
 def sets_of(size: int) -> tuple[AckSet | None, ...]:
-    """Returns ack sets: none, no words, zero words; one, most or all messages remain; only a bit beyond the batch."""
+    """Returns ack sets of a batch of this size, also with a zero word at the end, and with a bit beyond the batch.
+
+    None, no words and zero words acknowledge all messages. The other ack sets leave one, most or all messages.
+    """
     everything = 2**size - 1
     masks = [everything & ~1, everything >> 1, everything & ~2, 1, 1 << size - 1, everything & ~5, everything & ~3]
     sets = [words_of(mask) for mask in masks if mask]
@@ -54,12 +57,12 @@ def sets_of(size: int) -> tuple[AckSet | None, ...]:
 
 @lru_cache(maxsize=64)
 def sets_for(sizes: tuple[int, ...]) -> tuple[AckSet | None, ...]:
-    """Returns the ack sets of batches of these sizes."""
+    """Returns ack sets of batches of these sizes."""
     return tuple([each for size in sizes for each in sets_of(size)])
 
 
 def sets(cfg: Config, s: State) -> tuple[AckSet | None, ...]:
-    """Returns the ack sets of each batch size of the topic."""
+    """Returns ack sets of each batch size of the topic."""
     return sets_for(cfg.batch_sizes)
 
 
@@ -75,7 +78,7 @@ def singles(position: Position, size: int) -> Lists:
 
 @lru_cache(maxsize=4096)
 def pairs(one: Position, size: int, other: Position, other_size: int) -> Lists:
-    """Returns lists with acks of both entries, in either order, and lists with two acks of the first entry."""
+    """Returns some lists with an ack of each entry, in either order, and some with two acks of the first entry."""
     of_one, of_other = singles(one, size), singles(other, other_size)
     in_order = [a + b for a, b in zip(of_one[::2], of_other[::-2], strict=False)]
     in_reverse = [b + a for a, b in zip(of_one[::3], of_other[::3], strict=False)]
@@ -84,7 +87,10 @@ def pairs(one: Position, size: int, other: Position, other_size: int) -> Lists:
 
 @lru_cache(maxsize=1024)
 def lists_near(sizes: tuple[int, ...], first: int, known: tuple[Position, ...]) -> Lists:
-    """Returns the empty list, and lists of one or two neighbouring entries. `first` selects the first entry's size."""
+    """Returns the empty list, and lists with acks of one entry or of two neighbours.
+
+    `sizes[first]` is the batch size of `known[0]`.
+    """
     found: Lists = ((),)
     before = None
     for n, position in enumerate(known, first):
@@ -97,20 +103,20 @@ def lists_near(sizes: tuple[int, ...], first: int, known: tuple[Position, ...]) 
 
 
 @lru_cache(maxsize=1024)
-def lists_spread(sizes: tuple[int, ...], ledgers: tuple[int, ...], last: int) -> Lists:
-    """Returns lists with one ack: of entry `last`, of one of the next two entries, or of the entry 34 after `last`.
+def lists_spread(sizes: tuple[int, ...], ledgers: tuple[int, ...], furthest: int) -> Lists:
+    """Returns lists with one ack, of an entry at or after the furthest entry with an ack.
 
-    Such acks leave many ranges and ack sets. If `last` is near the end of the backlog, the entry `last // 2` is used
-    instead of `last`.
+    Acks of these entries move through the backlog with gaps, and leave many ranges and ack sets. At the end of the
+    backlog, they start again in the middle.
     """
-    last = last if last + 2 < sum(ledgers) else last // 2
-    numbers = [n for n in (last, last + 1, last + 2, last + 2, last + 34) if n < sum(ledgers)]
+    start = furthest if furthest + 2 < sum(ledgers) else furthest // 2
+    numbers = [n for n in (start, start + 1, start + 2, start + 2, start + 34) if n < sum(ledgers)]
     found = [(position_of(ledgers, n), sizes[n % len(sizes)]) for n in numbers]
     return tuple([each for at, size in found for each in (*singles(at, size), *[(Ack(at, None),)] * 8)])
 
 
 def lists(cfg: Config, s: State) -> Lists:
-    """Returns lists near the mark-delete position, lists with the position after the last entry, and the empty list.
+    """Returns the empty list, lists near the mark-delete position, and lists with the position after the last entry.
 
     In a long backlog, also returns lists that are spread over the backlog.
     """
@@ -120,7 +126,7 @@ def lists(cfg: Config, s: State) -> Lists:
         furthest = max(s.acks.deleted.bit_length(), s.acks.partial[-1].entry if s.acks.partial else first)
         found += lists_spread(cfg.batch_sizes, ledgers, furthest)
     next_entry = Ack(Position(len(ledgers), ledgers[-1]), None)
-    if len(found) == 1:
+    if len(found) == 1:  # only the empty list: there is no entry near the mark-delete position
         return (), (next_entry,)
     last, other = found[-1], found[1]
     return (
@@ -134,7 +140,7 @@ def lists(cfg: Config, s: State) -> Lists:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Returns "long backlog"; in a short one, "few", "" or "many": how many entries follow the mark-delete position."""
+    """Returns "long backlog" for such a topic; otherwise "few", "" or "many", by the entries after mark-delete."""
     ahead = sum(s.ledgers) - s.acks.first_unacked
     if cfg.entries >= _LONG_BACKLOG:
         return "long backlog"
@@ -142,7 +148,7 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns numbers of deleted entries and ack sets, whether they are durable, the write in flight, and the queue."""
+    """Returns facts about the acknowledgements, the write or read in flight, the queue, and the ledgers."""
     return (
         s.acks.first_unacked > 0,
         min(s.acks.deleted.bit_count(), 3),
@@ -213,7 +219,7 @@ SMOKE = Scope(
         "acks": "each entry, each message of the first one, and a list with a position after the last entry",
         "position": "both entries, and the next one",
         "ack_set": "none, and one that leaves the second message",
-        "stored_in_metadata": "false: the metadata store fails as well; true has the same result as a completed write",
+        "stored_in_metadata": "false: the write to the metadata store fails, too; true equals a completed write",
         "write_survives": "both: the write in flight is durable or lost",
         "queued": "one operation; excludes the order of several",
     },
@@ -239,7 +245,7 @@ CI = SMOKE.changed(
         "position": "the first two entries, and the first one of the second ledger",
         "stored_in_metadata": "both, for each failed write",
         "batch_acks": "both, for each reopen",
-        "ledgers": "two: a range ends with the first ledger",
+        "ledgers": "two: a range cannot extend into the second ledger",
         "queued": "none: queued operations are in the scopes smoke and queue",
     },
 )
@@ -257,7 +263,7 @@ QUEUE = SMOKE.changed(
         "acks": "each message of the first entry, and the second entry",
         "position": "the first entry, and the next one",
         "reset.ack_set": "none; resets with an ack set are in the scope smoke",
-        "queued": "two operations: one that is not the last",
+        "queued": "two operations: the order of two; excludes more",
     },
 )
 
@@ -382,7 +388,7 @@ subject = Subject(
         "resets": {"reset": 8, "begin_read": 3, "ack_cumulative": 3, "flush": 2},
         "cumulative": {"ack_cumulative": 8},
     },
-    largest={"entries": 300, "batch_sizes": 300},  # a message of a batch is a bit
+    largest={"entries": 300, "batch_sizes": 300},  # larger values make larger bit masks
     abstract=coverage_key,
     measures={"entries": entries, "ledgers": ledgers, "queued": queued},
     scopes={"smoke": SMOKE, "ci": CI, "queue": QUEUE, "nightly": NIGHTLY},

@@ -42,17 +42,17 @@ def has_writer(s: State, broker: int) -> bool:
 
 
 def brokers_that_apply(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns every broker; more often the destination of the newest record, which then acts while others lag.
+    """Returns every broker, and the destination of the newest record 4 more times; 24 times if there is a stale owner.
 
-    While there is a stale owner, the destination is still more frequent.
+    The destination then applies the record first, and the other brokers lag.
     """
     return (*range(cfg.brokers), *(s.records[-1].dst,) * (4 if stale_owner(s) is None else 24))
 
 
 def brokers_that_answer(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns every broker. While there is a stale owner, one broker is more frequent.
+    """Returns every broker. If there is a stale owner, one broker is more frequent.
 
-    This is the new owner until it can write, then the stale owner.
+    As long as the new owner cannot write, this is the new owner; afterwards it is the stale owner.
     """
     stale, dst = stale_owner(s), s.records[-1].dst
     return (*range(cfg.brokers), *(() if stale is None else (stale if has_writer(s, dst) else dst,) * 6))
@@ -69,13 +69,15 @@ def clients(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Returns the name of a race that is possible in the state; without a race, "broken", "transfer" or "calm".
+    """Returns the first of these situations that the state is in. The first four are races.
 
     fenced adds    a broker has unconfirmed entries, and can no longer write
     stale owner    a broker owns the bundle in its view only, and the new owner cannot write yet
     two owners     a broker owns the bundle in its view only, and the new owner can write
     reload         at the owner, a topic object is disconnected, or an older one has a pending clean-up
     broken         a broker is not registered
+    calm           a broker owns the bundle
+    transfer       the bundle is in transfer
     """
     newest = s.records[-1]
     objects = [o for t in s.topics for o in t.objects if o is not None]
@@ -123,7 +125,7 @@ def records(s: State) -> int:
 
 # ---- scopes --------------------------------------------------------------------------------------------
 
-#: Actions of every scope: the protocol without faults, with the weakly fair actions of the liveness properties.
+#: Actions of every scope: the protocol without faults. `FAIR` has the actions that the liveness properties assume fair.
 PROTOCOL = ("transfer", "send", *invariants.FAIR)
 
 SMOKE = Scope(
@@ -152,7 +154,7 @@ SMOKE = Scope(
         "client": "the only producer of the scope",
         "kept": "of the unconfirmed entries of a fenced ledger, none or one is kept; excludes several",
         "messages": "two: the smallest number that can be reordered",
-        "entries": "two; excludes most duplicates without deduplication",
+        "entries": "two: one for each message; excludes most duplicates, which need a third entry",
     },
 )
 

@@ -21,7 +21,8 @@ from model.cache_steps.state import (
     Wrapper,
 )
 
-#: For each step of the threads: the field of the state, the argument, and the program counters at which it is enabled.
+#: For each step of an inserting, removing or reading thread: the field of the state that has the threads, the argument
+#: that names the thread, and the program counters at which the step is enabled.
 STEPS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "insert": ("inserts", "inserter", ("idle",)),
     "publish": ("inserts", "inserter", ("offer", "put")),
@@ -55,8 +56,7 @@ EVICTING: Mapping[str, tuple[str, ...]] = {
     "report": ("report_evicted",),
     "end": ("end_eviction",),
 }
-#: Weight factor of the evicting thread's steps that its program counter does not enable: they are refused. Steps of
-#: other threads need no factor, because the domains of their arguments are the enabled threads.
+#: Weight factor of the evicting thread's steps that its program counter does not enable: they are refused.
 FACTOR_OF_REFUSED = 0.02
 
 
@@ -65,7 +65,7 @@ def enabled_threads(threads: str, counters: tuple[str, ...]) -> Domain:
     field = State._fields.index(threads)
 
     def domain(cfg: Config, s: Any) -> tuple[int, ...]:
-        return tuple([n for n, thread in enumerate(s[field]) if thread[0] in counters])
+        return tuple([n for n, thread in enumerate(s[field]) if thread[0] in counters])  # thread[0] is `at`
 
     return domain
 
@@ -108,10 +108,10 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def factors(at: str, busy: Mapping[str, bool]) -> dict[str, float]:
-    """Returns the weight factors while the evicting thread is at `at`. `busy` says which kinds of threads are busy.
+    """Returns the weight factors for a program counter of the evicting thread, and for the kinds of busy threads.
 
-    Steps of the evicting thread at other program counters are rare. A step that continues an operation is never chosen
-    if no thread of its kind is busy.
+    Steps of the evicting thread at other program counters are rare. If no thread of a kind is busy, the steps that
+    continue an operation of this kind are never chosen.
     """
     elsewhere = {step: FACTOR_OF_REFUSED for other, steps in EVICTING.items() if other != at for step in steps}
     of_idle_threads = {
@@ -120,8 +120,9 @@ def factors(at: str, busy: Mapping[str, bool]) -> dict[str, float]:
     return elsewhere | of_idle_threads
 
 
-#: A name for each situation, and how it changes the weights.
+#: The evicting thread's program counter, and whether inserts, removals and lookups are in progress -> the situation.
 SITUATIONS: dict[tuple[str, bool, bool, bool], str] = {}
+#: situation -> its weight factors
 IN_SITUATION: dict[str, dict[str, float]] = {}
 for each in itertools.product(EVICTING, (False, True), (False, True), (False, True)):
     busy_threads = dict(zip(("inserts", "removals", "lookups"), each[1:], strict=True))
@@ -130,7 +131,7 @@ for each in itertools.product(EVICTING, (False, True), (False, True), (False, Tr
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns the program counters of all threads, and an abstraction of sizes and queue."""
+    """Returns the program counters of all threads except lookups, and facts about queue, total and eviction tasks."""
     keys = [s.wrappers[n].key for n in s.queue]
     return (
         s.eviction.at,

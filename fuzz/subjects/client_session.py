@@ -28,9 +28,12 @@ def sequences(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Returns "failed", "new", "waiting", "grouped" or "".
+    """Returns the first of these situations that the state is in; "" if none.
 
-    A handler has failed; no handler was created yet; a handler waits for an answer; acks are grouped; none of these.
+    failed    a handler has failed
+    new       neither handler has been created
+    waiting   a handler waits for the answer to PRODUCER or SUBSCRIBE
+    grouped   acks are grouped, and not yet sent
     """
     phases = (s.producer.link.phase, s.consumer.link.phase)
     if "failed" in phases:
@@ -94,7 +97,7 @@ SMOKE = Scope(
         "handler": "the producer; the consumer shares only the log and the connection with it",
         "redirect": "a CLOSE with and without a URL",
         "retryable": "retryable and final refusals",
-        "checksum": "a wrong checksum, and a failed write",
+        "checksum": "true: the checksum is wrong; false: the write fails",
         "kind": "a stray receipt, and a stray ChecksumError",
         "sequence": "those of two messages, and one that no message has",
         "message": "the messages of two entries, or of one batch",
@@ -110,7 +113,7 @@ STRAY = Scope(
     bounds={"sent": 2, "entries": 3},
     reasons=dict(SMOKE.reasons)
     | {
-        "actions": "the producer, with receipts and errors that are late, early or name no pending message",
+        "actions": "the producer, with stray receipts and errors; refused requests are in the scope smoke",
         "deduplication": "disabled: a message that is sent again is stored again",
         "entries": "three: one message can be stored twice",
     },
@@ -142,7 +145,7 @@ BATCHES = CONSUMERS.changed(
     domains={"redirect": (False,)},
     reasons={
         "actions": "the consumer with batches, also corrupt ones; refusals and redirects are in the scope consumers",
-        "stored": "one entry; permits of several batches are fuzzed",
+        "stored": "one entry; permits of several batches are left to fuzzing",
         "batch_size": "two messages: an entry can be partly acknowledged",
         "receiver_queue_size": "three messages: a batch and a half",
         "redirect": "no URL: redirects are in the scope consumers",
@@ -216,7 +219,7 @@ def next_sequence_id_is_used(_cfg: Config, s: State) -> State | None:
 
 def acknowledged_beyond_log(_cfg: Config, s: State) -> State:
     """A message that is not in the log is acknowledged."""
-    return s._replace(acked=tuple(range(64 * len(s.log) + 1)))
+    return s._replace(acked=tuple(range(64 * len(s.log) + 1)))  # a batch has at most 64 messages
 
 
 subject = Subject(
