@@ -1,8 +1,8 @@
 """Range caches of branch 4.0, before PIP-430, indexed.
 
-Implements the `reference` rules and all settings of `model/legacy_cache`. A cache is a sorted list of positions and a
-dictionary from position to entry: a lookup is O(1), an insertion costs a binary search and a shift, a removal from the
-front what it removes and a shift.
+Implements the `reference` rules and all settings of `model/legacy_cache`. A cache is a sorted list of positions, and a
+dictionary from position to entry. A lookup is O(1). An insertion costs a binary search, and a shift of the list. A
+removal costs O(entries removed), and a shift of the list.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class OrderedCache:
         self.bytes = sum([e.bytes for e in self.entries.values()])
 
     def add(self, position: Position, size: int, timestamp_ns: int) -> bool:
-        """Stores an entry unless its position is cached. O(log n), and a shift of the entries behind."""
+        """Stores an entry unless its position is cached; returns whether it was stored. O(log n), and a shift."""
         if position in self.entries:
             return False
         self.entries[position] = Entry(position, size, timestamp_ns)
@@ -36,7 +36,7 @@ class OrderedCache:
         return True
 
     def take(self, low: int, high: int) -> Removed:
-        """Removes the entries with index from `low` to `high`, exclusive. O(removed), and a shift of the rest."""
+        """Removes the entries with index from `low` to `high` - 1. O(removed), and a shift."""
         if low >= high:
             return NOTHING
         freed = sum([self.entries.pop(position).bytes for position in self.positions[low:high]])
@@ -45,7 +45,7 @@ class OrderedCache:
         return Removed(high - low, freed)
 
     def take_until_free(self, bytes_to_free: int) -> Removed:
-        """Removes the lowest positions until enough bytes are freed. O(removed), and a shift of the rest."""
+        """Removes the lowest positions until enough bytes are freed. O(removed), and a shift."""
         freed = count = 0
         for position in self.positions:
             if freed >= bytes_to_free:
@@ -55,7 +55,7 @@ class OrderedCache:
         return self.take(0, count)
 
     def take_expired(self, threshold_ns: int) -> Removed:
-        """Removes the lowest positions up to the first unexpired entry. O(removed), and a shift of the rest."""
+        """Removes the lowest positions before the first unexpired entry. O(removed), and a shift."""
         count = 0
         for position in self.positions:
             if self.entries[position].timestamp_ns > threshold_ns:
@@ -64,7 +64,7 @@ class OrderedCache:
         return self.take(0, count)
 
     def index_after(self, position: Position, inclusive: bool) -> int:
-        """Returns the number of entries before a position, or up to it. O(log n)."""
+        """Returns the number of entries before a position; if `inclusive`, also counts the entry there. O(log n)."""
         return bisect_right(self.positions, position) if inclusive else bisect_left(self.positions, position)
 
     def view(self) -> tuple[Entry, ...]:
@@ -84,7 +84,10 @@ class OrderedCache:
 
 
 def proportional_shares(sizes: list[tuple[int, int]], bytes_to_free: int) -> list[tuple[int, int]]:
-    """Returns the policy's request to each cache: (cache, size) -> (cache, bytes to free). O(n log n)."""
+    """Returns the largest caches that together hold half of all bytes, each with its share of the bytes to free.
+
+    `sizes` has each cache with its size. A cache with a share of 0 is left out. O(n log n).
+    """
     half = sum([size for _, size in sizes]) // 2
     by_size = sorted(sizes, key=lambda each: each[1], reverse=True)
     total = count = 0
@@ -104,11 +107,11 @@ class LegacyCaches:
         self._caches = [OrderedCache() for _ in range(cfg.caches)]
 
     def put(self, cache: int, position: Position, bytes: int, timestamp_ns: int) -> bool:
-        """Stores an entry unless its position is cached. As OrderedCache.add."""
+        """Stores an entry unless its position is cached. Complexity of OrderedCache.add."""
         return self._caches[cache].add(position, bytes, timestamp_ns)
 
     def put_mismatched(self, cache: int, position: Position, value_position: Position, bytes: int) -> bool | Refused:
-        """As put, with the current time and the position of the value."""
+        """Stores an entry, created now, unless the value has another position. Complexity of OrderedCache.add."""
         if value_position != position:
             return Refused("illegal_argument", "the value's position is not the key")
         return self._caches[cache].add(position, bytes, self.now_ns)
@@ -127,12 +130,12 @@ class LegacyCaches:
         return position in self._caches[cache].entries
 
     def remove_range(self, cache: int, first: Position, last: Position, last_inclusive: bool) -> Removed:
-        """Removes a range. As OrderedCache.take."""
+        """Removes a range. Complexity of OrderedCache.take."""
         home = self._caches[cache]
         return home.take(home.index_after(first, False), home.index_after(last, last_inclusive))
 
     def invalidate_ledger(self, cache: int, ledger: int) -> Removed:
-        """Removes the entries of a ledger. As OrderedCache.take."""
+        """Removes the entries of a ledger. Complexity of OrderedCache.take."""
         home = self._caches[cache]
         return home.take(home.index_after(Position(ledger, 0), False), home.index_after(Position(ledger + 1, 0), False))
 
@@ -142,17 +145,17 @@ class LegacyCaches:
         return home.take(0, len(home.positions))
 
     def time_pass(self, cache: int, threshold_ns: int) -> Removed:
-        """Removes up to the first unexpired entry. As OrderedCache.take."""
+        """Removes the entries before the first unexpired entry. Complexity of OrderedCache.take."""
         return self._caches[cache].take_expired(threshold_ns)
 
     def size_pass(self, cache: int, bytes_to_free: int) -> Removed | Refused:
-        """Removes until enough bytes are freed. As OrderedCache.take."""
+        """Removes the lowest positions until enough bytes are freed. Complexity of OrderedCache.take."""
         if bytes_to_free <= 0:
             return Refused("illegal_argument", "the bytes to free must be more than zero")
         return self._caches[cache].take_until_free(bytes_to_free)
 
     def evict_proportionally(self, caches: tuple[int, ...], bytes_to_free: int) -> tuple[Eviction, ...] | Refused:
-        """Runs the policy over several caches. O(caches log caches), then as OrderedCache.take for each."""
+        """Runs the policy over several caches. O(caches log caches), and OrderedCache.take for each chosen cache."""
         if bytes_to_free <= 0 or not caches:
             return Refused("illegal_argument", "the policy needs bytes to free and at least one cache")
         if len(set(caches)) < len(caches):

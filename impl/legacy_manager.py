@@ -14,6 +14,7 @@ from model.positions import Position
 from model.range_cache import Removed
 from model.watermark import TRIGGER_SHARE
 
+#: The failure of the policy if there is nothing to free or no cache.
 _NO_POLICY = Failed("illegal_argument", "the policy needs bytes to free and at least one cache")
 
 
@@ -38,11 +39,13 @@ class LegacyManager:
         return OrderedCache() if self.max_bytes > 0 else None
 
     def _use(self, cache: int) -> OrderedCache | None:
+        """Returns the cache of a topic, or None if it is disabled; creates an absent cache. O(1)."""
         if cache not in self._caches:
             self._caches[cache] = self._created()
         return self._caches[cache]
 
     def _took(self, removed: Removed) -> Removed:
+        """Subtracts removed entries from the total size, counts them as evicted, and returns them. O(1)."""
         self.total_bytes -= removed.bytes
         self._evicted += removed.entries
         return removed
@@ -50,7 +53,10 @@ class LegacyManager:
     # ---- inserting
 
     def insert(self, cache: int, position: Position, bytes: int) -> bool | Failed:
-        """Inserts an entry. As OrderedCache.add, and an eviction if the task is immediate."""
+        """Inserts an entry; if the total size is above the trigger, first schedules a task, or runs an immediate one.
+
+        Complexity of OrderedCache.add, and of an eviction if the task runs.
+        """
         home = self._use(cache)
         if home is None:
             return False
@@ -68,6 +74,7 @@ class LegacyManager:
         return True
 
     def _evict(self, size_at_scheduling: int) -> int | Failed:
+        """Runs a task; returns the number of evicted entries. O(caches log caches + evicted)."""
         self.eviction_in_progress = False
         self._size_evictions += 1
         wanted = size_at_scheduling - int(self.max_bytes * self.watermark)
@@ -87,7 +94,7 @@ class LegacyManager:
     # ---- reading
 
     def read(self, cache: int, ledger: int, first: int, last: int, store_in_cache: bool) -> Found | Failed | Refused:
-        """Reads a range. O(its length), and inserts if stored."""
+        """Reads a range from the cache if all its entries are cached, else from storage. O(entries), and inserts."""
         ledgers = self.cfg.storage[cache] if cache < len(self.cfg.storage) else ()
         if ledger < 1 or ledger > len(ledgers) or first < 0 or first > last or last >= len(ledgers[ledger - 1]):
             return Refused("illegal_argument", "storage does not have this range")
@@ -122,25 +129,25 @@ class LegacyManager:
     # ---- removing
 
     def time_pass(self, cache: int, threshold_ns: int) -> int:
-        """Removes up to the first unexpired entry of one cache. As OrderedCache.take."""
+        """Removes the entries of one cache before the first unexpired entry. Complexity of OrderedCache.take."""
         home = self._use(cache)
         return 0 if home is None else self._took(home.take_expired(threshold_ns)).entries
 
     def size_pass(self, cache: int, bytes_to_free: int) -> Removed | Refused:
-        """Removes from one cache until enough bytes are freed. As OrderedCache.take."""
+        """Removes entries of one cache until enough bytes are freed. Complexity of OrderedCache.take."""
         if bytes_to_free <= 0:
             return Refused("illegal_argument", "the bytes to free must be more than zero")
         home = self._use(cache)
         return Removed(0, 0) if home is None else self._took(home.take_until_free(bytes_to_free))
 
     def invalidate_entries_before(self, cache: int, position: Position) -> None:
-        """Removes the entries before a position. As OrderedCache.take."""
+        """Removes the entries from (-1, 0) on that are before a position. Complexity of OrderedCache.take."""
         home = self._use(cache)
         if home is not None:
             self._took(home.take(home.index_after(Position(-1, 0), False), home.index_after(position, False)))
 
     def invalidate_ledger(self, cache: int, ledger: int) -> None:
-        """Removes the entries of a ledger. As OrderedCache.take."""
+        """Removes the entries of a ledger. Complexity of OrderedCache.take."""
         home = self._use(cache)
         if home is not None:
             first, end = Position(ledger, 0), Position(ledger + 1, 0)

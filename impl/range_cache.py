@@ -83,7 +83,7 @@ class Wrapper:
 
 
 class PagedRangeCache:
-    """The wrappers of one topic by position: ledgers, of pages, of wrappers."""
+    """The wrappers of one topic by position: ledger id -> page -> entry id -> wrapper."""
 
     __slots__ = ("bytes", "ledgers")
 
@@ -112,7 +112,7 @@ class PagedRangeCache:
         page[entry] = wrapper
 
     def discard(self, position: Position) -> None:
-        """Unmaps the wrapper at a position; drops its page and ledger if they are empty then. O(1)."""
+        """Unmaps the wrapper at a position; drops a page or ledger that becomes empty. O(1)."""
         ledger, entry = position
         pages = self.ledgers[ledger]
         page = pages[page_of(entry)]
@@ -175,6 +175,7 @@ class RangeCaches:
             home.bytes += bytes
             self._queue.append(wrapper)
             return True
+        # a deallocated value keeps its handler
         if not present.released:
             present.handler = handler
         return False
@@ -331,7 +332,10 @@ class RangeCaches:
         return evicted
 
     def non_evictable_size(self) -> Removed:
-        """Counts entries without a read count or with expected reads; drops detached wrappers. O(queue)."""
+        """Counts the entries without a read count or with expected reads, and their bytes. O(queue).
+
+        Drops detached wrappers.
+        """
         self._queue = deque([wrapper for wrapper in self._queue if wrapper.live])
         kept = [w.bytes for w in self._queue if w.handler.expected is None or w.handler.expected >= 1]
         return Removed(len(kept), sum(kept))
@@ -385,17 +389,17 @@ class RangeCaches:
         return wrong
 
     def view(self) -> State:
-        holders: dict[ReadCountHandler, tuple[int, ...]] = {}  # handler -> its copies; ascending, as in `_copies`
+        holders: dict[ReadCountHandler, tuple[int, ...]] = {}  # handler -> its copies, in ascending order
         for copy, handler in self._copies.items():
             holders[handler] = (*holders.get(handler, ()), copy)
         take = holders.pop
         queue = tuple([_entry(w, take(w.handler, ())) if w.live else None for w in self._queue])
-        # no cached entry has the handlers that are left
+        # the handlers that are left belong to no cached entry
         orphaned = sorted([OrphanedCopies(copies, handler.expected) for handler, copies in holders.items()])
         return State(
             self.now_ns,
             queue,
-            (),
+            (),  # the reference has no stash
             tuple([home.bytes for home in self._caches]),
             tuple(orphaned),
             self._next_copy,

@@ -1,8 +1,8 @@
 """Upgrade and downgrade of a cluster to and from batched transaction logs.
 
-Implements the `reference` rules and all settings of `model/txn_rollout`. Entries are bytes in the wire format. Opening
-a store reads them with the reader of the broker's version (`impl/txn_writer/records.py`), so an old broker fails on a
-batch because its reader does.
+Implements the `reference` rules and all settings of `model/txn_rollout`. Entries are bytes in the wire format. A broker
+that opens a store reads the bytes with the reader of its version (`impl/txn_writer/records.py`); the old reader fails
+on a batch.
 
 Enabled flags, old brokers and batching stores are counted, so most preconditions compare a count. Only
 `downgrade_broker` looks at the first ledger of every store. Opening is O(entries); `end_transaction` finds the n-th
@@ -89,7 +89,7 @@ class _Store:
     def view(self) -> Store:
         """Returns the model's form."""
         ledgers = [
-            Ledger(number, tuple([Entry(e.batch, e.open, 0) for e in entries]))
+            Ledger(number, tuple([Entry(e.batch, e.open, 0) for e in entries]))  # 0: the reference deletes ended ones
             for number, entries in zip(self.ids, self.ledgers, strict=True)
         ]
         return Store(self.owner, self.batching, tuple(ledgers), self.last_batched_ledger)
@@ -145,6 +145,7 @@ class TxnRollout:
         return self._stop(broker)
 
     def _may_downgrade(self) -> bool:
+        """Whether all flags are off, and the recorded last ledger of every store is trimmed. O(stores)."""
         return self._on == 0 and all(
             s.last_batched_ledger is not None and s.ids[0] > s.last_batched_ledger for s in self._stores
         )
@@ -161,6 +162,7 @@ class TxnRollout:
         if self._old:
             return Refused("illegal_state", "a broker is old")
         self._turn(broker, True)
+        # later ledgers may have batches
         for store in self._stores:
             store.last_batched_ledger = None
         return None
@@ -181,7 +183,7 @@ class TxnRollout:
             return Refused("illegal_state", "a flag is on")
         if self._batching:
             return Refused("illegal_state", "a store writes batches until it is reopened")
-        if self._stores[0].last_batched_ledger is not None:
+        if self._stores[0].last_batched_ledger is not None:  # the ledgers of all stores are recorded together
             return 0
         for store in self._stores:
             store.last_batched_ledger = store.ids[-1]
@@ -222,7 +224,7 @@ class TxnRollout:
     def reopen_stores(self) -> int | Failed:
         counts = []
         for store in self._stores:
-            broker = store.owner or 0  # None, a closed store: broker 0
+            broker = store.owner or 0  # a closed store (None) is opened at broker 0
             self._close(store)
             counts.append(self._open(store, broker))
         return _UNREADABLE if None in counts else sum([count or 0 for count in counts])

@@ -22,7 +22,7 @@ FAR = (Position(1, 63), Position(1, 64), Position(2, -1), Position(-1, -1))
 
 
 def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the open copies. Rarely (number 1 modulo 8), also the newest copy if it is closed: it is refused."""
+    """Returns the open copies, whose numbers are positive. One closed copy in eight is also returned: it is refused."""
     held = [
         c for h in (*s.ranges.queue, *s.ranges.orphaned_copies) if h is not None and h.copies for c in h.copies if c > 0
     ]
@@ -31,17 +31,17 @@ def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def outstanding_reads(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the outstanding reads. Rarely (number 1 modulo 8), also the newest read if it is completed."""
+    """Returns the outstanding reads. One completed read in eight is also returned: it is refused."""
     open_reads = tuple([r.number for r in s.reads])
     newest = s.next_read - 1
     return (*open_reads, newest) if newest % 8 == 1 and newest not in open_reads else open_reads
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns numbers of entries, reads and shared reads, kinds of parts, eviction and its tasks, and permits."""
+    """Returns facts about the entries, requests, storage reads, eviction, permits and range caches."""
     kinds = tuple(sorted({q.part.kind for q in s.requests}))
     live = sum([e is not None for e in s.ranges.queue])
-    shared = max([len(r.waiting) for r in s.reads], default=0)
+    shared = max([len(r.waiting) for r in s.reads], default=0)  # most requests that wait for one storage read
     return (
         live if live < 4 else 4,
         kinds,
@@ -119,17 +119,20 @@ def range_caches(s: State) -> int:
 
 # ---- the TLA+ twin ------------------------------------------------------------------------------------
 
-#: In the twin, copies that share a read count: `held` has pairs of request and entry, `granted` has pairs of request
-#: and index, and `open` is the number of the others.
+#: The copies of an entry in the twin. `held`: (request, entry id) of each copy that is held for a pending request.
+#: `granted`: (request, index) of each delivered copy whose request has permits. `open`: the number of other copies.
 Copies = Mapping[str, Any]
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Returns the state for the twin's variables. The twin names held and granted copies, and counts the others."""
+    """Returns the state for the twin's variables.
+
+    Held copies get the numbers -1, -2 and so on, granted copies the numbers from 1 on, and the others the next numbers.
+    """
     grants = sorted((g.request, g.permits, sorted(g.copies)) for g in variables["grants"])
     granted = {name: i for i, name in enumerate([(n, index) for n, _, indices in grants for index in indices], 1)}
     held = {(q.number, h.entry): 0 for q in variables["requests"] for h in _all_held(q.part)}
-    held = {name: -i for i, name in enumerate(held, 1)}  # held copies have negative numbers, the others positive ones
+    held = {name: -i for i, name in enumerate(held, 1)}
     following = len(granted) + 1
 
     def numbered(copies: Copies) -> tuple[int, ...]:  # the model's numbers of the copies

@@ -10,11 +10,12 @@ from invariants import legacy_cache as invariants
 from model.legacy_cache import Config, State, legacy_cache, size
 from model.positions import FIRST_POSITION, Position
 
+#: neighbours, another ledger, and an entry id beyond 32 bits
 POSITIONS = (Position(1, 0), Position(1, 1), Position(1, 2), Position(2, 0), Position(2, 2**32))
 
 
 def times(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns timestamps for an added entry: now, and earlier times, also before those of cached entries."""
+    """Returns timestamps for an added entry: now, 1 ns ago, and one TTL ago."""
     return s.now_ns, s.now_ns - cfg.ttl_ns, s.now_ns - 1
 
 
@@ -25,7 +26,10 @@ def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def amounts(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns numbers of bytes: zero, small ones, those around the total size, and two whose shares are rounded."""
+    """Returns numbers of bytes to free: zero, small ones, and those around the total size and half of it.
+
+    With 55 and 110 bytes, shares in integers and shares in floating point often differ.
+    """
     total = sum(size(held) for held in s.caches)
     return 1, 10, 3, total, total + 1, total // 2, 0, 55, 110
 
@@ -37,7 +41,7 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns numbers of entries, whether an entry precedes an older one, and whether sizes are equal or zero."""
+    """Returns numbers of entries, whether an entry is younger than the next, and whether sizes are equal or zero."""
     fills = sorted((min(len(held), 4) for held in s.caches), reverse=True)
     younger_first = any(a.timestamp_ns > b.timestamp_ns for held in s.caches for a, b in pairwise(held))
     sizes = sorted(size(held) for held in s.caches)

@@ -30,14 +30,14 @@ def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def watermarks(cfg: Config, s: State) -> tuple[float, ...]:
-    """Returns typical watermarks, or the watermark with which the queued task frees `bytes_with_different_shares`."""
+    """Returns typical watermarks, or the one with which the queued task frees `bytes_with_different_shares`, if any."""
     wanted = bytes_with_different_shares(s) if s.tasks else 0
-    # a task frees the bytes by which the total size at its scheduling exceeds the watermark, rounded down to bytes
+    # a task frees the total size at its scheduling (`s.tasks[0]`), minus the watermark in bytes, rounded down
     return ((s.tasks[0] - wanted + 0.5) / s.max_bytes,) if wanted else (0.9, 0.5, 0.0, 0.99, 1.0)
 
 
 def bytes_with_different_shares(s: State) -> int:
-    """Returns `most_bytes_with_different_shares` for the two caches from which the queued task evicts.
+    """Returns a number of bytes to free with which the shipped rule `share_arithmetic` changes the queued task.
 
     Returns 0 if the task does not evict from two caches, or if no watermark makes the task free this number of bytes.
     """
@@ -51,9 +51,9 @@ def bytes_with_different_shares(s: State) -> int:
 
 @lru_cache(maxsize=8192)
 def most_bytes_with_different_shares(larger: int, smaller: int) -> int:
-    """Returns the largest number of bytes to free whose share for a cache differs in floating point and in integers.
+    """Returns the largest number of bytes to free with which integers and floating point give different shares.
 
-    The arguments are the sizes of two caches. Returns 0 if there is no such number.
+    The arguments are the sizes of the two caches that share the bytes. Returns 0 if there is no such number.
     """
     total = larger + smaller
 
@@ -65,15 +65,20 @@ def most_bytes_with_different_shares(larger: int, smaller: int) -> int:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Returns the situation of the queued task: "sharing" or "evicting"; without a task, "full" or ""."""
+    """Returns the first of these situations that the state is in; "" if none.
+
+    sharing    a task is queued, and a watermark exists with which integers and floating point give different shares
+    evicting   a task is queued
+    full       the total size is at the maximum or above, so inserts are rejected
+    """
     if s.tasks:
         return "sharing" if bytes_with_different_shares(s) else "evicting"
     return "full" if total_bytes(s) >= s.max_bytes else ""
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns the kinds of the caches, the total size, the queued task, and whether an entry precedes an older one."""
-    fills = sorted("-" if isinstance(held, str) else str(min(len(held), 3)) for held in s.caches)
+    """Returns facts about the caches, the total size, the queued task, and the order of timestamps."""
+    fills = sorted("-" if isinstance(held, str) else str(min(len(held), 3)) for held in s.caches)  # -: without entries
     total = total_bytes(s)
     return (
         *fills,
@@ -110,6 +115,7 @@ subject = Subject(
         "max_bytes": (101, 50, 20, 101, 0),
         "watermark": (0.9, 0.5, 0.1, 0.99),
         "eviction_task": ("queued", "immediate", "queued"),
+        # two ledgers of eight entries each, for three topics or for the first topic only
         "storage": ((((10,) * 8, (7, 1, 0, 30, 7, 7, 7, 9)),) * 3, (((10,) * 8, (7, 1, 0, 30, 7, 7, 7, 9)),)),
     },
     weights={
@@ -132,7 +138,7 @@ subject = Subject(
     situation=situation,
     in_situation={
         "evicting": {"run_eviction_task": 3},
-        "sharing": {"run_eviction_task": 20, "set_watermark": 400},
+        "sharing": {"run_eviction_task": 20, "set_watermark": 400},  # first the watermark with different shares
         "": {"run_eviction_task": 0.1},
     },
     swarms={

@@ -49,14 +49,15 @@ def held_entries(cfg: Config, s: State) -> tuple[Position, ...]:
 
 def positions(cfg: Config, s: State) -> tuple[Position, ...]:
     """Returns the last four entries, the two positions after them, and the first entry, which may be deleted."""
-    end = Position(*s.ledgers[-1])
+    end = Position(*s.ledgers[-1])  # the last ledger, and its number of entries: the next position
     return (*log(s)[-4:], end, Position(0, 0), end._replace(entry=end.entry + 1))
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Returns "replaying" while a replay read is not dispatched, and "rewound" if an acked entry is ahead of a cursor.
+    """Returns the first of these situations that the state is in; "" if none.
 
-    The second one matters only without read counts (`counts_reads`).
+    replaying   a replay read is not dispatched
+    rewound     without `counts_reads`: an acked entry is at or after the read position of a cursor
     """
     if any(sub.replay_read is not None for sub in s.subscriptions):
         return "replaying"
@@ -67,9 +68,9 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns the reads and pending entries of one subscription; cached entries, ledgers and eviction tasks.
+    """Returns facts about one subscription, and about the cached entries, ledgers and eviction tasks.
 
-    The subscription is always the same for the same facts: the one whose facts are the greatest as text.
+    The subscription is the one whose facts are the largest as text, so the order of subscriptions has no effect.
     """
     subs = [
         (
@@ -130,6 +131,7 @@ def age(s: State) -> int:
 
 # ---- scopes -------------------------------------------------------------------------------------------
 
+#: Reasons for the choices that several scopes share.
 REASONS = {
     "actions": "adds, reads and their release; excludes consumers that leave, acks, time and changes of the log",
     "types": "Shared: an entry can be added to the replay queue",
@@ -281,20 +283,23 @@ WITHOUT_COUNTS = SMOKE.changed(
         "actions": "the checks activate and deactivate cursors; excludes acks, time and changes of the log",
         "counts_reads": "off: the settings below apply only then",
         "backlogged_threshold": "one: a cursor with an entry to read is inactive",
-        "min_backlog_cursors": "one: the other cursor, which always has a similar backlog",
+        "min_backlog_cursors": "one: the other cursor; with one entry, the two backlogs are always similar",
         "min_backlog_entries": "one: a cursor with an entry to read is backlogged",
     },
 )
 
 # ---- the TLA+ twin ------------------------------------------------------------------------------------
 
-#: A copy in the twin: the number of its owner, and a number. The owner is the normal read, the replay read or the sent
-#: entries of a subscription. The number stands for the entry's position (`_code`); for a sent entry, it is an index.
+#: A copy in the twin: the number of the owner (`_owner`), and a number within the owner. For a read, the second number
+#: stands for the position of the entry (`_code`); for the sent entries of a subscription, it is an index.
 CopyName = tuple[int, int]
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Returns the state for the twin's variables. The twin names requests and copies after their subscriptions."""
+    """Returns the state for the twin's variables.
+
+    In the twin, the number of a request or copy contains the number of the subscription. Here both are numbered from 1.
+    """
     contents, subs = variables["entry_cache"], [variables["subs"][i] for i in range(cfg.subscriptions)]
     copies = {name: i for i, name in enumerate(sorted([n for i, sub in enumerate(subs) for n in _copies(i, sub)]), 1)}
     grants = [Function(request=owner, permits=0, copies=(index,)) for owner, index in copies]
@@ -376,8 +381,8 @@ def request_has_no_reader(_cfg: Config, s: State) -> State | None:
     return s._replace(subscriptions=tuple(lost)) if reading else None
 
 
-def active_cursor_is_counted_twice(_cfg: Config, s: State) -> State | None:
-    """The container of active cursors counts one durable cursor more than it has."""
+def durable_count_is_too_large(_cfg: Config, s: State) -> State | None:
+    """The count of durable cursors is one too large."""
     return s._replace(active=s.active._replace(durables=s.active.durables + 1)) if s.active.cursors else None
 
 
@@ -499,7 +504,7 @@ subject = Subject(
     },
     corrupt={
         "request_has_no_reader": request_has_no_reader,
-        "active_cursor_is_counted_twice": active_cursor_is_counted_twice,
+        "durable_count_is_too_large": durable_count_is_too_large,
     },
     largest={"max_requeue_times": 300},  # a pass visits an entry that many times
     tla="ManagedLedger",

@@ -53,7 +53,7 @@ MESSAGE_IDS = (
     NackedId("chunk", 0, first_chunk=Position(1, 0)),
 )
 
-#: Backoffs by their delays, in milliseconds even if the clock has another unit.
+#: Backoffs with these lists of delays. The delays are in milliseconds, even if the clock has another unit.
 BACKOFFS = tuple(
     Backoff("ms", delays)
     for delays in ((), (4, 9, 1, 30), (2, 5), (20, 10, 5, 2), (200, 90, 300, 150, 250), (0, 3, -2, 7))
@@ -72,9 +72,10 @@ def duration_limit(cfg: Config) -> int:
 
 
 def durations(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns 0, short durations, and those around the timer's deadline, buckets, and the next bucket boundary.
+    """Returns durations: 0, short ones, and those to the timer's deadline, to the first buckets, and around them.
 
-    No duration is much longer than a delay or a bucket: periodic timers would run too often.
+    The duration `boundary` moves the due time of a new nack to the start of the next bucket. Durations of many delays
+    or buckets are left out, because a periodic timer would run too often.
     """
     short = 1 if cfg.clock_unit == "ms" else 7_000_001  # no whole number of milliseconds
     length, delay, clock = bucket_length(cfg), delay_of(cfg, None) or 0, s.now + s.wall_offset
@@ -88,7 +89,7 @@ def durations(cfg: Config, s: State) -> tuple[int, ...]:
         found += [bucket.time - clock for bucket in s.buckets[:3]]
     most = 60 * max(delay, length, 20 * UNITS_PER_MS[cfg.clock_unit])
     most = min(most, duration_limit(cfg))
-    if min(found) >= 0 and max(found) <= most:
+    if min(found) >= 0 and max(found) <= most:  # the usual case, without a copy
         return tuple(found)
     return tuple([each for each in found if 0 <= each <= most])
 

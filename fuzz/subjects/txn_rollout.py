@@ -129,7 +129,7 @@ STORES = SMOKE.changed(
         "broker": "the only one",
         "store": "both stores of the scope",
         "on": "enabling only; flags are disabled together",
-        "records": "two: a batch that is deleted record by record; two plain entries are beyond the bound",
+        "records": "two: one batch, or two plain entries, which are beyond the bound",
         "entries": "one in each store: excludes logs with batches and plain entries",
     },
 )
