@@ -412,7 +412,7 @@ def slowest_cursor_overtakes_another(cfg: Config, before: State, event: Event, a
 
 @sometimes(active_cursors, on=MOVES)
 def tail_leaves_group(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Several of at least four cursors are at the largest position, and one of these moves forward.
+    """There are at least four cursors, and one of several at the largest position moves forward.
 
     With fewer than four cursors, one update makes the list rebuild.
     """
@@ -424,7 +424,7 @@ def tail_leaves_group(cfg: Config, before: State, event: Event, after: State) ->
 
 @sometimes(active_cursors, on=MOVES)
 def tail_joins_group(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """One of at least four cursors is at the largest position, and moves back to the second largest position."""
+    """There are at least four cursors, and the only one at the largest position moves back to the second largest."""
     move = move_of(before, event, after)
     if move is None or len(before.cursors) < 4 or ties(before, move.cursor):
         return False

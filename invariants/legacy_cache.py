@@ -14,7 +14,7 @@ from model.machine import Refused
 from model.positions import Position
 from model.range_cache import NOTHING
 
-#: Removals by position.
+#: Removals by position; `clear` covers all positions of a cache.
 RANGES = ("remove_range", "invalidate_ledger", "clear")
 #: Removals by position, and the passes of one cache.
 REMOVALS = (*RANGES, "time_pass", "size_pass")
@@ -46,7 +46,7 @@ def named(s: State, event: Event) -> Entry | None:
 
 @always(legacy_cache)
 def entries_are_ordered_by_position(cfg: Config, s: State) -> bool:
-    """A cache holds at most one entry at a position, ordered by position."""
+    """The entries of a cache are ordered by position; a cache holds at most one entry at a position."""
     return all(all(a.position < b.position for a, b in pairwise(held)) for held in s.caches)
 
 

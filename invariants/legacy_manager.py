@@ -39,7 +39,7 @@ def entry_count(s: State) -> int:
 
 @always(legacy_manager)
 def entries_are_ordered_by_position(cfg: Config, s: State) -> bool:
-    """A cache holds at most one entry at a position, ordered by position."""
+    """The entries of a cache are ordered by position; a cache holds at most one entry at a position."""
     held = [entries_of(each) for each in s.caches]
     return all(all(a.position < b.position for a, b in pairwise(each)) for each in held)
 
@@ -121,9 +121,9 @@ def read_returns_whole_range(cfg: Config, before: State, event: Event, after: St
 def read_stores_entries_only_on_request(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read caches the entries that it reads from storage if the caller requests it; otherwise it caches none.
 
-    In a disabled cache, or if the total can reach the maximum during the read, entries may stay out of the cache. The
-    same holds if evictions run in the read (`eviction_task` "immediate"). A read fails with an illegal argument only if
-    the caller requests that it caches entries, and an eviction runs in it.
+    On request, entries may still stay out of the cache: if the cache is disabled, if the total can reach the maximum
+    during the read, or if evictions run in the read (`eviction_task` "immediate"). A read fails with an illegal
+    argument only if the caller requests caching and an eviction runs in the read.
     """
     if isinstance(event.outcome, Failed) and event.outcome.kind == "illegal_argument":
         return bool(
@@ -181,9 +181,9 @@ def insert_stores_entry_as_given(cfg: Config, before: State, event: Event, after
 
 @always(legacy_manager, on=("insert",), given=lambda cfg: cfg.eviction_task == "queued")
 def insert_adds_absent_entry_below_maximum(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert adds its entry if and only if the position is free, the total below the maximum, the cache enabled.
+    """An insert adds its entry if the position is free, the total below the maximum, and the cache not disabled.
 
-    It changes no other entry.
+    Otherwise it adds none. It changes no other entry.
     """
     given = event.arguments
     held = [entries_of(each) for each in before.caches]
@@ -289,8 +289,8 @@ def eviction_task_ends_its_eviction(cfg: Config, before: State, event: Event, af
 def pass_removes_exactly_the_front_of_its_cache(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A time pass removes the lowest positions up to the first unexpired entry, a size pass until it has freed enough.
 
-    A time pass returns the number of removed entries, a size pass their number and bytes. A size pass is rejected if
-    and only if the requested bytes are zero or less.
+    A time pass returns the number of removed entries, a size pass number and bytes. A size pass is rejected if and only
+    if the requested bytes are zero or less. A pass changes no other cache.
     """
     asked = event.arguments
     rejected = event.name == "size_pass" and asked["bytes_to_free"] <= 0

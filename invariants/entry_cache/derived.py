@@ -1,7 +1,7 @@
 """What the properties of the entry cache derive from states and events.
 
-As in the model, `cache` is the number of a topic and `range_cache` that of a range cache; but `Entry.cache` is that of
-a range cache.
+As in the model, `cache` is the number of a topic. `range_cache` and the field `cache` of an `Entry` are numbers of
+range caches.
 """
 
 from __future__ import annotations

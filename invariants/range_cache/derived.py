@@ -75,7 +75,7 @@ def is_due(s: State, e: Entry) -> bool:
 
 
 def is_requeued(cfg: Config, s: State, event: Event, e: Entry) -> bool:
-    """Whether a pass that visits an entry requeues it at the first visit: the entry is due for requeue.
+    """Whether a pass requeues an entry when it first visits the entry: the entry is due for requeue.
 
     If `size_pass_requeues_expired` is false, a size pass does not requeue an expired entry.
     """
@@ -84,7 +84,7 @@ def is_requeued(cfg: Config, s: State, event: Event, e: Entry) -> bool:
 
 
 def requeues_left(cfg: Config, s: State, event: Event, e: Entry) -> int:
-    """Returns how often a pass requeues an entry; at the visit after these, it removes the entry."""
+    """Returns how often a pass can requeue an entry; the visit after the last requeue removes the entry."""
     if not is_requeued(cfg, s, event, e):
         return 0
     for_access = int(e.accessed and s.extend_ttl_of_recently_accessed)
@@ -93,7 +93,7 @@ def requeues_left(cfg: Config, s: State, event: Event, e: Entry) -> int:
 
 
 def has_past_threshold(before: State, event: Event) -> bool:
-    """Whether a step is a time pass whose threshold is now or earlier, as in a broker (now minus the TTL)."""
+    """Whether a step is a time pass whose threshold is not in the future; in a broker, it is now minus the TTL."""
     return event.name == "time_pass" and event.arguments["threshold_ns"] <= before.now_ns
 
 

@@ -94,14 +94,14 @@ def detached_wrapper_behind_unexpired_head(cfg: Config, before: State, event: Ev
 def time_pass_stopped_exactly_at_threshold(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A time pass stops at an entry whose timestamp is the threshold."""
     live = [e for e in after.queue if e is not None]
-    # a threshold in the past: the timestamp of an entry that this pass requeued is now
+    # `< now`, because the timestamp of an entry that this pass requeued is now
     return bool(live) and live[0].timestamp_ns == event.arguments["threshold_ns"] < before.now_ns
 
 
 @sometimes(range_cache, on=("time_pass",), given=requeues_for_reads)
 def time_pass_visited_entry_twice(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A time pass with a threshold in the future requeues an entry and then removes it."""
-    kept = by_key(after)
+    kept = by_key(after)  # the first visit of an entry that is due requeues the entry
     return any(k not in kept and is_due(before, e) for k, e in by_key(before).items())
 
 
