@@ -216,9 +216,9 @@ def mask_of(ack: Ack) -> int:
 def moves_mark_delete_back(cfg: Config, s: State, ack: Ack) -> bool:
     """Returns whether a cumulative ack would move the mark-delete position back.
 
-    The ack moves the mark-delete position to its entry if it is for the whole entry (`is_whole`), and otherwise to the
-    previous entry. An ack set whose words are all 0 is for the whole entry only if it has an effect, and if it does not
-    replace a stored ack set (`cumulative_sets`).
+    An ack of the whole entry (`is_whole`) moves the mark-delete position to the entry, any other ack to the previous
+    entry. An ack without an ack set is for the whole entry. So is an ack set whose words are all 0, except in two
+    cases: it has no effect, or the profile replaces stored ack sets (`cumulative_sets`).
     """
     has_effect = s.batch_acks or (cfg.zero_words_mean_whole and mask_of(ack) == 0)
     replaces = s.batch_acks and cfg.cumulative_sets == "replace_if_further"
@@ -339,7 +339,10 @@ def ack_set_has_some_but_not_all_messages(cfg: Config, s: State) -> bool:
 
 @always(batch_acks)
 def mark_delete_position_is_before_first_undeleted_entry(cfg: Config, s: State) -> bool:
-    """The mark-delete position is directly before the first entry that is not deleted, across ledgers."""
+    """The mark-delete position is directly before the first entry that is not deleted, across ledgers.
+
+    No entry is deleted that was not added yet.
+    """
     return s.acks.deleted & (2 ** (s.acks.first_unacked + 1) - 1) == 0 and s.acks.deleted >> entry_count(s) == 0
 
 
@@ -414,9 +417,8 @@ def recovered_cursor_has_all_acks_of_its_record(cfg: Config, before: State, even
 
 @always(batch_acks)
 def clean_cursor_is_durable(cfg: Config, s: State) -> bool:
-    """If the cursor is not dirty and a record can hold all its acknowledgements, a record holds all of them.
-
-    If a record of memory is in flight, it is this record; otherwise it is the durable record.
+    """If the cursor is not dirty, and one record can hold all its acknowledgements, the last record of memory holds all
+    of them. This is the record in flight if it is of memory, and otherwise the durable record.
     """
     if s.dirty or not fits_in_record(cfg, s, s.acks):
         return True
@@ -506,8 +508,8 @@ def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after
 
 
 @always(batch_acks, on=("reset",))
-def reset_takes_effect_with_its_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reset starts a write or, if a read or write is in flight, is queued last. The call changes nothing else."""
+def reset_starts_write_or_is_queued(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A reset starts its write or, if a read or write is in flight, is queued last. The call changes nothing else."""
     if is_error(event):
         return True
     ack = Ack(event.arguments["position"], event.arguments["ack_set"])

@@ -1,7 +1,7 @@
 """Guarantees of the buffered writer to its callers and to readers of the log.
 
-Records are numbered in call order. No property covers the isolation of writers that share an object pool, or the
-release of buffers: the model has one writer and no pool. `check` of the implementation covers its pool.
+Records are numbered in call order. In Pulsar, writers share object pools and release buffers. The model has one writer
+and no pool, so no property covers this; `check` of the implementation covers its pool.
 """
 
 from __future__ import annotations
@@ -82,8 +82,8 @@ def sizes_of(write: Write, before: State, event: Event) -> list[int]:
 def respects_limits(cfg: Config, write: Write, sizes: list[int]) -> bool:
     """Whether the size of an entry is that of its records and header, and its records respect the limits.
 
-    A plain entry has one record. A batch is below twice max_bytes; without its last record, it is below both
-    thresholds.
+    A plain entry has one record. The last record of a batch may reach max_records or max_bytes, no earlier record may.
+    Each record of a batch has less than max_bytes, so the batch has less than twice max_bytes.
     """
     size = sum(sizes)
     if write.size != size + (cfg.header_bytes if write.batched else 0):

@@ -106,7 +106,7 @@ ReadyStoreEqualsLog == status = "ready" => {LoggedForm(t) : t \in txns} = Ongoin
 
 \* Recovery finds every confirmed transaction that has not ended, with all its confirmed participants.  The recovered
 \* status is the confirmed one, or legal transitions lead from the confirmed status to the recovered one.
-RecoveryPreservesAcknowledgedState ==
+RecoveryPreservesConfirmedState ==
   LET IsKept(p, t) == /\ p.partitions \subseteq t.partitions
                       /\ p.subscriptions \subseteq t.subscriptions
                       /\ MayReach(p.status, t.status)
@@ -120,7 +120,7 @@ EndedTransactionIsNotRecovered ==
 
 \* The records of the log never lead to the opposite of a confirmed commit or abort decision.  The log may contain a
 \* record of the opposite decision that has no effect.
-AcknowledgedDecisionIsFinal ==
+ConfirmedDecisionIsFinal ==
   LET OutcomeOf(at) == IF at = "OPEN" THEN {} ELSE IF at \in {"COMMITTING", "COMMITTED"} THEN {"commit"} ELSE {"abort"}
       logged == LoggedTransactions(Contents)
   IN \A p \in confirmed : \A e \in OfId(p.id, logged) : Cardinality(OutcomeOf(p.status) \cup OutcomeOf(e.status)) < 2

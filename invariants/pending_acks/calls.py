@@ -62,6 +62,7 @@ def call_is_refused_iff_it_cannot_apply(cfg: Config, before: State, event: Event
     elif name in REQUESTS:
         wrong = s.status in ("error", "closed")
     elif name in ("read_entry", "read_fails", "end_replay"):
+        # `end_replay` needs a replay that has processed the whole log, the reads need one that has not
         wrong = s.status != "initializing" or (s.replayed == len(s.log)) != (name == "end_replay")
     elif name == "open_store":
         wrong = s.status in OPEN or s.in_flight != ()
@@ -89,7 +90,8 @@ def request_is_queued_as_made(cfg: Config, before: State, event: Event, after: S
     arguments, op = event.arguments, event.name if event.name in ("commit", "abort") else "ack"
     given = arguments.get("acks") or ([] if op != "ack" else [(arguments["entry"], arguments["ack_set"])])
     acks = tuple([PositionAck(entry, ack_set or None) for entry, ack_set in given])
-    # where the request is: in the buffer, or in flight if writes are not batched, or in the accept queue
+    # the queue that the request has joined: the buffer; if writes are not batched, a log entry in flight of its own; if
+    # the handle is not ready, the accept queue
     queue = (after.buffer or after.in_flight[-1]) if before.status == "ready" else after.accept_queue
     cumulative = event.name == "ack_cumulative"
     if op != "ack" and before.status == "ready":
@@ -147,12 +149,13 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
 
 @always(pending_acks, on=(*APPENDS, "write_fails", "close", "end_replay", "read_fails"))
 def results_follow_status(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A request completes successfully only in a ready handle, when its log entry is appended, and before every failed
-    request of this entry.
+    """When the append of an entry succeeds in a ready handle, its requests complete successfully, up to a commit that
+    the cursor rejects; this commit and later requests fail. In the other steps, every completed request fails.
 
-    If conflicts are detected after the append, and the cursor rejects a commit of the entry, the results are not
-    checked. An entry is in flight until its append ends. The entry of a failed append is in the log if it is durable.
-    Only a successful append redelivers messages.
+    Exceptions: what the end of a replay completes is not checked. If conflicts are detected after the append, a request
+    may also complete with a conflict, and the results are not checked if the cursor rejects a commit. An entry is in
+    flight until its append ends. The entry of a failed append is in the log if it is durable. Only a successful append
+    redelivers messages.
     """
     if is_error(event):
         return True
@@ -185,10 +188,8 @@ def results_follow_status(cfg: Config, before: State, event: Event, after: State
 def successful_read_resets_failed_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A successful read and the end of a replay reset the number of failed reads. After a read, the replay continues
     at the next entry.
-
-    If replays do not rewind, only the number of failed reads is checked.
     """
-    if is_error(event) or not cfg.replay_rewinds:
+    if is_error(event) or not cfg.replay_rewinds:  # without rewinding, only `failed_reads` is checked
         return is_error(event) or after.failed_reads == 0
     if event.name == "end_replay":
         return (after.failed_reads, after.replayed) == (0, 0)
@@ -214,12 +215,12 @@ def cursor_gains_only_committed_acks(cfg: Config, before: State, event: Event, a
         applied = applied_records(cfg, before, event, after)
         committed += [pending_of(each) for each in applied if each.request.record.op == "commit"]
     messages = [each.messages(cfg, first) for each in committed]
-    # the entries after the acknowledged ones; `mask`, below, is of the committed messages of entry `n`
+    # no entry from the highest of `ends` on has an acknowledged message
     ends = after.cursor.first_unacked, after.cursor.deleted.bit_length(), *[p.entry + 1 for p in after.cursor.partial]
     return not any(
         acknowledged(cfg, after.cursor, n) & ~acknowledged(cfg, before.cursor, n) & ~mask
         for n in range(first, max(ends))
-        for mask in [reduce(int.__or__, [each.get(n, 0) for each in messages])]
+        for mask in [reduce(int.__or__, [each.get(n, 0) for each in messages])]  # the committed messages of entry `n`
     )
 
 

@@ -118,7 +118,7 @@ def handle_that_is_not_open_has_no_memory(cfg: Config, s: State) -> bool:
 def every_request_completes_exactly_once(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Every request completes exactly once, unless the broker crashes first.
 
-    A request whose future fails also completes.
+    A request whose future fails also completes. After a crash, no request is open.
     """
     if event.name == "crash":
         return is_error(event) or not open_numbers(after)
@@ -371,8 +371,9 @@ def acks_of_abort_with_wrong_redelivery(cfg: Config, before: State, event: Event
 def pending_or_acknowledged_message_is_not_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A redelivered message is neither acknowledged nor pending in another transaction.
 
-    Only what is acknowledged or pending before the log entry is applied is compared. Transactions with a commit or
-    abort in the log entry are not checked, nor is a handle that is no longer ready.
+    A redelivered message is compared with the messages that are acknowledged or pending before the log entry is
+    applied. Transactions with a commit or abort in the log entry are left out. If the handle is no longer ready
+    afterwards, nothing is checked.
     """
     if is_error(event) or not event.outcome.redelivered or after.status != "ready":
         return True
@@ -458,8 +459,8 @@ def log_is_trimmed_by_whole_entries_from_front(cfg: Config, before: State, event
 
 
 @always(pending_acks)
-def log_index_is_ascending_in_both_columns(cfg: Config, s: State) -> bool:
-    """The keys of the index ascend in both columns, `ack_position` and `log_position`.
+def log_index_keys_and_values_ascend(cfg: Config, s: State) -> bool:
+    """The keys of the index ascend (`ack_position`), and so do their values (`log_position`).
 
     Every `log_position` is that of an entry of the log.
     """
@@ -470,8 +471,10 @@ def log_index_is_ascending_in_both_columns(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def log_index_is_sparse(cfg: Config, s: State) -> bool:
-    """After the n-th key of the index (n = 1, 2, ...) and up to the next key, the log has at least
-    `min(min_lag * n ** lag_exponent, max_lag)` records (PIP-153). If `max_lag` is None, there is no maximum.
+    """Between the log positions of the n-th key and the next key (n = 1, 2, ...), the log has at least
+    `min(min_lag * n ** lag_exponent, max_lag)` records, the next key's entry included (PIP-153).
+
+    If `max_lag` is None, there is no maximum.
     """
     keys = s.log_index.keys
     for count, (one, other) in enumerate(pairwise(keys), 1):
@@ -496,9 +499,9 @@ def trims_by_index(cfg: Config) -> bool:
 
 @always(pending_acks, given=trims_by_index)
 def current_lag_counts_records_after_last_key(cfg: Config, s: State) -> bool:
-    """`current_lag` is the number of records after the last key that were applied or replayed.
+    """`current_lag` is the number of records of the log after the last key's `log_position`.
 
-    If the index has no key, `current_lag` is the number of records in the log that were applied or replayed.
+    If the index has no key, all records of the log count. During a replay, only replayed records count.
     """
     if s.status not in ("ready", "initializing"):
         return True
@@ -607,8 +610,8 @@ def replay_drops_only_acknowledged_positions(cfg: Config, before: State, event: 
     """A replay drops a position of an individual ack if and only if the persisted cursor has acknowledged all messages
     that the ack acks at this position.
 
-    Only log entries of one record are checked, and only if no individual ack of one of its entries and no cumulative
-    ack at or after one of its entries is pending.
+    A log entry with several records is not checked. Nor is an ack for whose entries other acks are pending: an
+    individual ack of one of these entries, or a cumulative ack at or after one of them.
     """
     records = () if is_error(event) else before.log[before.read_position]
     if len(records) != 1 or records[0].op != "ack" or records[0].cumulative:

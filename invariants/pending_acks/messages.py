@@ -1,8 +1,6 @@
 """The messages that are pending according to the log, and according to the handle's memory.
 
-The functions use the types of the model, but none of its functions. If the cursor stores no ack sets, the commit of a
-batch-index ack acknowledges no message. The records of a log entry are applied in order, each to the result of the
-previous records.
+The functions use the types of the model, but none of its functions.
 """
 
 from __future__ import annotations
@@ -35,7 +33,10 @@ def acked_by(cfg: Config, ack: PositionAck) -> int:
 
 
 def acknowledged_by_commit_of(cfg: Config, ack: PositionAck) -> int:
-    """Returns the mask of the messages that the commit of an ack acknowledges."""
+    """Returns the mask of the messages that the commit of an ack acknowledges.
+
+    A cursor that stores no ack sets ignores a batch-index ack, unless its ack set is empty.
+    """
     return acked_by(cfg, ack) if cfg.batch_index_acks or not ack.ack_set else 0
 
 
@@ -100,7 +101,10 @@ def with_ack(pending: Pending, ack: LogRecord) -> Pending:
 
 
 def apply_record(pending: dict[int, Pending], record: LogRecord) -> Pending | None:
-    """Updates the pending acks by transaction; returns the acks that a commit or abort ends, None if there are none."""
+    """Applies a record to `pending`, the pending acks by transaction.
+
+    Returns the acks that a commit or abort ends; None for an ack, or if no ack ends.
+    """
     if record.op != "ack":
         return pending.pop(record.txn, None)
     pending[record.txn] = with_ack(pending.get(record.txn, NOTHING_PENDING), record)
@@ -178,9 +182,10 @@ class Applied(NamedTuple):
 
 
 def applied_records(cfg: Config, before: State, event: Event, after: State) -> Iterator[Applied]:
-    """Yields the applied records of the appended entry: of internal aborts and of requests with the result `done`.
+    """Yields the records of the appended entry that were applied, each with what the previous records have changed.
 
-    If a commit fails and the handle is not ready afterwards, the records from this commit on are not applied.
+    These are the records of internal aborts and of requests with the result `done`. If a commit fails and stops the
+    handle, no later record of the entry is applied.
     """
     replies, pending, committed = results(event), in_memory(before), Messages()
     for request in appended_requests(before, event):
@@ -202,9 +207,10 @@ def pending_of(applied: Applied) -> Pending:
 
 
 def messages_to_redeliver(cfg: Config, before: State, abort: Applied) -> Messages:
-    """Returns the messages that an aborted transaction acked individually and that must be redelivered.
+    """Returns the messages that an abort must redeliver.
 
-    They are neither acknowledged nor pending in another transaction.
+    These are the messages that its transaction acked individually and that are neither acknowledged nor pending in
+    another transaction.
     """
     first = before.cursor.first_unacked
     with_ack_sets = cfg._replace(batch_index_acks=True)  # the handle knows ack sets that the cursor does not store

@@ -75,6 +75,7 @@ def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, a
         case "break_cursor":
             must_reject = not s.deletions_succeed
         case "replay_entry" | "complete_replay":
+            # `replay_entry` needs an entry to read, `complete_replay` needs that there is none
             must_reject = s.status != "replaying" or has_next_entry(s) == (event.name == "complete_replay")
         case "fail_read":
             must_reject = s.status != "replaying"
@@ -114,6 +115,7 @@ def request_is_appended_as_made(cfg: Config, before: State, event: Event, after:
         return after == before and bool(event.outcome == (Completion(record.txn, "UPDATE", "success"),))
     buffer = before.buffer if record is None else (*before.buffer, record)
     wanted = before if record is None else before._replace(last_id=max(before.last_id, record.last_id), buffer=buffer)
+    # a flush without buffered records, or a request whose record does not fill the batch
     if not buffer or (record is not None and before.batching and len(buffer) < cfg.max_records):
         return after == wanted and event.outcome == ()
     wanted, result = wanted._replace(buffer=()), {"fenced": "fenced", "write_failed": "not_written"}.get(before.ledger)
@@ -201,6 +203,7 @@ def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: E
     may_be_durable, has_failed = event.name != "fail_ledger_creation", bool(before.in_flight)
     stops = may_be_durable and has_failed and before.status == "ready" and cfg.ambiguous_append == "stops_store"
     wanted = before._replace(status="stopped" if stops else before.status, in_flight=(), log=after.log, ledgers=ledgers)
+    # only a failed creation of a ledger without entries in flight makes the ledger closed
     if after.ledger != ("fenced" if event.name == "fence" else "write_failed" if has_failed else "closed"):
         return False
     return after._replace(ledger=before.ledger) == wanted and bool(

@@ -2,8 +2,8 @@
 
 Several properties compare the store with what the records of the log describe; `logged_after` restates the transition
 rules for this comparison. A status or participant is *confirmed* if its request succeeded or a replay of the store
-recovered it. A transaction id is confirmed if the request of one of the transaction's records succeeded. In the names
-of properties, `acknowledged` means confirmed. Deletions are acks of the log's cursor (`Acks`).
+recovered it. A transaction id is confirmed if the request of one of the transaction's records succeeded. Deletions are
+acks of the log's cursor (`Acks`).
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def may_reach(before: str, after: str) -> bool:
 
 
 @always(txn_log)
-def acknowledged_operation_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
+def confirmed_operation_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A request succeeds only after its record is in the log.
 
     An `update_status` without a record succeeds only if the transaction already has the requested status. A completed
@@ -318,7 +318,7 @@ def ready_store_equals_log(cfg: Config, s: State) -> bool:
 
 
 @always(txn_log, on=REPLAY)
-def recovery_preserves_acknowledged_state(cfg: Config, before: State, event: Event, after: State) -> bool:
+def recovery_preserves_confirmed_state(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Recovery finds every confirmed transaction that has not ended, with all its confirmed participants.
 
     The recovered status is the confirmed one, or legal transitions lead from the confirmed status to the recovered one.
@@ -347,7 +347,7 @@ def ended_transaction_is_not_recovered(cfg: Config, before: State, event: Event,
 
 
 @always(txn_log)
-def acknowledged_decision_is_final(cfg: Config, s: State) -> bool:
+def confirmed_decision_is_final(cfg: Config, s: State) -> bool:
     """The records of the log never lead to the opposite of a confirmed commit or abort decision.
 
     The log may contain a record of the opposite decision that has no effect.
@@ -468,7 +468,7 @@ def confirmed_transaction_id_is_never_reused(cfg: Config, before: State, event: 
 
 
 @always(txn_log)
-def recoverable_id_covers_acknowledged_ids(cfg: Config, s: State) -> bool:
+def recoverable_id_covers_confirmed_ids(cfg: Config, s: State) -> bool:
     """The last assigned id that a restart would recover is at least every confirmed id."""
     return recoverable_id(s) >= s.confirmed_id
 
@@ -610,7 +610,7 @@ def ambiguous_append_is_durable(cfg: Config, before: State, event: Event, after:
 
 
 @sometimes(txn_log, on=("replay_entry",))
-def replay_finds_unacknowledged_update(cfg: Config, before: State, event: Event, after: State) -> bool:
+def replay_finds_unconfirmed_update(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A replay finds a status update that was never confirmed."""
     confirmed = {p.id: p.status for p in before.confirmed}
     found = [(confirmed[t.id], t.status) for t in after.txns if t.id in confirmed]
