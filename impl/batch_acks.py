@@ -286,7 +286,7 @@ class BatchAcks:
         if remaining == 0:
             self._ack_sets.drop(entry)
             self._deleted.add(entry)
-        elif remaining == (everything if old is None else old):  # as before
+        elif remaining == (everything if old is None else old):  # no message is newly acknowledged
             return False, 0
         elif remaining == everything:
             self._ack_sets.drop(entry)
@@ -358,7 +358,7 @@ class BatchAcks:
         return None
 
     def end_read(self) -> Delivered | Refused | None:
-        """Delivers the next entry that is not deleted. O(log n + log l), and a range for each ledger that is passed."""
+        """Delivers the next entry that is not deleted. O(log n + log l + ledgers that are passed)."""
         if not self._reading:
             return Refused("illegal_state", "no read is in flight")
         self._reading = False
@@ -499,7 +499,7 @@ class BatchAcks:
     def reopen(self, batch_acks: bool) -> Refused | None:
         """Closes and opens the cursor. O(n + k).
 
-        A recovery reads the same record from the metadata store and from the cursor ledger.
+        It does not matter where the record is stored: a recovery reads all of it, from either place.
         """
         if self._reading or self._writing is not None:
             return Refused("illegal_state", "a read or a write is in flight")

@@ -6,9 +6,9 @@ the number of transactions with an ack of one entry.
     cursor    mark-delete position, a set and a dictionary (impl/pending_acks/cursor.py)
     pending   by transaction and by entry (impl/pending_acks/pending.py): a conflict is found in O(k h), a commit or
               abort applies in O(k)
-    log       entries after its mark-delete position, encoded at a crash (impl/pending_acks/log.py)
-    index     two lists (impl/pending_acks/log.py): adding a key is O(1), finding the log position up to which the log
-              can be mark-deleted is O(log keys)
+    log       entries after its mark-delete position (impl/pending_acks/log.py)
+    index     two lists (impl/pending_acks/log.py): adding a key is O(1); a binary search in the keys finds the log
+              position up to which the log can be mark-deleted
 
 Aborts whose records are buffered or in flight are counted by transaction, so a low watermark scans the transactions
 with pending acks, and not the requests.
@@ -192,6 +192,7 @@ class PendingAcks:
                 self._append(request)
             return why
         cumulative = self._cumulative()
+        # the ack type of the record; it has no effect when the record is applied
         is_cumulative = cumulative is not None and cumulative.txn == record.txn
         self._append(
             Request(request.number, LogRecord(record.op, is_cumulative, record.txn, ()), request.low_watermark)
@@ -278,7 +279,7 @@ class PendingAcks:
             self._pending.cumulative = None
 
     def _commit(self, ended: Ended) -> None:
-        """Acks the ended acks of a commit in the cursor. O(k), and the entries that the mark-delete position passes."""
+        """Acks in the cursor what a commit ends. O(k), and the entries that the mark-delete position passes."""
         acks, cumulative = ended
         for entry, ack_set in acks.items():
             self._ack(entry, ack_set)
@@ -337,6 +338,7 @@ class PendingAcks:
 
     def _stop(self, status: str) -> list[Reply]:
         """Sets the status, clears memory, and fails queued and buffered requests. O(these requests)."""
+        # an internal abort, whose number is 0, has no caller and no reply
         failed = [Reply(each.number, "failed") for each in (*self._accept_queue, *self._buffer) if each.number]
         for request in self._buffer:
             self._complete_append(request)
@@ -350,7 +352,7 @@ class PendingAcks:
     def _index_entry(self, entry: LogEntry, position: int) -> int:
         """Adds a log entry to the index, and mark-deletes the log up to the last key that can be removed.
 
-        Returns the number of log entries that are mark-deleted. O(records + log keys).
+        Returns the number of log entries that are mark-deleted. O(records), and a binary search in the keys.
         """
         last = -1
         for record in entry:
@@ -361,6 +363,7 @@ class PendingAcks:
         if end is None:
             return 0
         count = self._log.mark_delete(end)
+        # a handle that replays nothing keeps `_replayed` at the first entry of the log, which is now `end`
         self._replayed = max(self._replayed, end)
         return count
 
@@ -388,7 +391,7 @@ class PendingAcks:
         return Effects(tuple(replies), tuple(redelivered), 0)
 
     def written(self) -> Effects | Refused:
-        """Completes the append of the first entry in flight. O(sum of k of its records), and a low watermark for each
+        """Completes the append of the first entry in flight. O(sum of k of its records), and O(transactions) for each
         commit or abort.
         """
         return self._complete(False)
@@ -481,7 +484,7 @@ class PendingAcks:
         return Effects(tuple(self._stop("closed")), (), 0)
 
     def crash(self, survive: int) -> Refused | None:
-        """Loses memory; the first `survive` entries in flight are durable; encodes the log. O(log)."""
+        """Loses memory. The first `survive` entries in flight are durable. Encodes the log: O(its records)."""
         if survive > len(self._in_flight):
             return Refused("not_enabled", f"fewer than {survive} entries are in flight")
         for requests in list(self._in_flight)[:survive]:

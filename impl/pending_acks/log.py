@@ -1,7 +1,7 @@
 """The pending-ack log and its sparse index (PIP-153).
 
 Log positions count from the first entry that was ever appended; unlike in the model, a mark-delete does not shift them.
-A crash encodes the entries (PIP-160), and a replay decodes them.
+A crash encodes the entries, and a replay decodes them: what a restart reads has gone through PIP-160's wire format.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class SparseIndex:
         return lag if self._maximum is None or lag < self._maximum else self._maximum
 
     def cut(self, first_unacked: int) -> int | None:
-        """Removes the keys whose `ack_position` is before `first_unacked`. O(log keys).
+        """Removes the keys whose `ack_position` is before `first_unacked`, found by binary search.
 
         Returns the log position after that of the last removed key; None if no key is removed.
         """

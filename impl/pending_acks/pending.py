@@ -94,9 +94,9 @@ class PendingAcksIndex:
     def complete(self, record: LogRecord) -> None:
         """Removes an ack whose append has ended, or will not begin because the handle stops. O(its positions).
 
-        Appends end in order, so the record is the first of `unlogged_acks` or `unlogged_cumulative`. Only a handle that
-        stops removes buffered records before those in flight. The two queues then have wrong records, but they are
-        read only by an open handle, and the handle is not opened before all appends have ended.
+        Appends end in order, so the record is the first of `unlogged_acks` or `unlogged_cumulative`. Exception: a
+        handle that stops removes buffered records although others are in flight, and the queues keep wrong records. No
+        one reads them: only an open handle reads the queues, and it is opened after all appends have ended.
         """
         if record.cumulative:
             self.unlogged_cumulative.popleft()

@@ -17,7 +17,7 @@ from model.txn_log.state import Config
 
 
 class Snapshot(NamedTuple):
-    """Deletions as a persisted cursor record has them, before or after truncation."""
+    """Deletions in the form of a `PositionInfo`, before or after truncation to the limits."""
 
     first_unacked: int
     window: int  # bit i is set if entry `first_unacked + i` is deleted
@@ -102,7 +102,7 @@ class Cursor:
 
 
 def range_starts(snapshot: Snapshot, first_entry: int, ledgers: Sequence[int]) -> int:
-    """Returns the window's bits that start a range; a range ends with its ledger. O(w / 64) for each ledger."""
+    """Returns a window of the first entries of ranges; a range ends with its ledger. O(w / 64) for each ledger."""
     window = snapshot.window
     starts = window & ~(window << 1)
     for begin in accumulate(ledgers[:-1], initial=first_entry):
@@ -112,10 +112,10 @@ def range_starts(snapshot: Snapshot, first_entry: int, ledgers: Sequence[int]) -
 
 
 def truncated(cfg: Config, snapshot: Snapshot, first_entry: int, ledgers: Sequence[int]) -> Snapshot:
-    """Returns the snapshot up to the first entry that exceeds a limit. O(w / 64 * ranges)."""
-    ranges = range_starts(snapshot, first_entry, ledgers) if snapshot.window else 0
+    """Returns the deletions before the first entry whose range or ack set exceeds a limit. O(w / 64 * ranges)."""
+    ranges = range_starts(snapshot, first_entry, ledgers) if snapshot.window else 0  # a bit for each range
     partial = snapshot.partial[: cfg.max_ack_sets]
-    limits = []  # window indexes
+    limits = []  # window indexes of entries that exceed a limit
     if ranges.bit_count() > cfg.max_ranges:
         for _ in range(cfg.max_ranges):
             ranges &= ranges - 1  # drops the lowest range

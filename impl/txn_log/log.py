@@ -124,15 +124,15 @@ class TxnLog:
     def _watermark(self) -> int:
         for txn in self._txns:  # the first key, if there is one
             return txn - 1
-        known = self._id_in_log()
+        known = self._recoverable_id()
         for entry in (*self._in_flight, self._buffer):
             for record in entry:
                 if record.op == "NEW":
                     return min(known, record.txn - 1)
         return known
 
-    def _id_in_log(self) -> int:
-        """Returns the last assigned id that a reopened store recovers. O(1)."""
+    def _recoverable_id(self) -> int:
+        """Returns the last assigned id that a reopened store recovers, from the log or the ledger property. O(1)."""
         return self._log[-1].records[-1].last_id if self._ledgers[-1] else self._property_id
 
     def expired(self) -> tuple[int, ...] | Refused:
@@ -337,7 +337,7 @@ class TxnLog:
         """Opens the store from its ledgers and the persisted cursor."""
         for entry in self._log:
             entry.forget()
-        self._last_id = self._property_id = self._id_in_log()
+        self._last_id = self._property_id = self._recoverable_id()
         self._status, self._ledger, self._deletions_succeed = "replaying", "open", True
         self._batching = batching
         self._configure()
@@ -397,7 +397,7 @@ class TxnLog:
     # ---- for the harness
 
     def view(self) -> State:
-        """Returns the model's state; its history variables have their first values. O(records in the log)."""
+        """Returns the model's state, with the initial values of history variables. O(records in the log)."""
         txns = [
             Txn(t, live.status, live.partitions, live.subscriptions, live.deadline_ms, _positions(live))
             for t, live in sorted(self._txns.items())
