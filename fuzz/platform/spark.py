@@ -87,18 +87,18 @@ def slots(spark: Any) -> int:
     until executors have started and the number of slots stays the same, for a minute at most.
     """
     context = spark.sparkContext
-    most = int(context.defaultParallelism)
+    count = int(context.defaultParallelism)
     if context.master.startswith("local") and not context.master.startswith("local-cluster"):
-        return most
+        return count
     begun = since = time.monotonic()
     while time.monotonic() - begun < _PATIENCE_SECONDS:
         time.sleep(0.1)
         now = int(context.defaultParallelism)
-        if now != most or _executors(context) == 0:
-            most, since = now, time.monotonic()
+        if now != count or _executors(context) == 0:
+            count, since = now, time.monotonic()
         elif time.monotonic() - since >= _SETTLED_SECONDS:
             break
-    return most
+    return count
 
 
 @contextlib.contextmanager

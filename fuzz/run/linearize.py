@@ -2,8 +2,9 @@
 
 A history has operations of several threads, each with the times of its invocation and its return. A history is
 linearizable if the model can execute its operations with the recorded outcomes in some order that keeps real time: an
-operation that returned before another was invoked comes first, in one thread also if the two times are equal. An
-operation that did not return may have taken effect at any time after its invocation, or never.
+operation that returned before another was invoked comes first. In a thread whose operations do not overlap, this holds
+also if the two times are equal. An operation that did not return may have taken effect at any time after its
+invocation, or never.
 
 Operations of one thread may overlap. The search divides them into lanes, in which no two overlap. To *place* an
 operation is to append it to an order. A point of the search says how many operations of each lane are placed, and has

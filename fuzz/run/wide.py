@@ -4,9 +4,10 @@ The dictionary of a component has the value of every constant integer expression
 2^n for every shift by n, the limits of common widths, and the neighbours of all these. For a subject with a seeded bug
 in the model or in the implementation, the dictionary also has the numbers of the changed module.
 
-In the settings of a wide trace, and of a trace with bursts, some integers are replaced. The calls of a wide trace are
-drawn like those of any other trace. Then integers in their arguments change. An integer has the name of its argument or
-field, such as `ledger` or `nanos`. For each name, one of these changes is drawn once for the trace:
+In the settings of a wide trace, and of a trace with bursts (`fuzz/run/generate.py`), some integers are replaced by
+numbers of the dictionary. The calls of a wide trace are drawn like those of any other trace; then integers in their
+arguments change. An integer has the name of its argument or field, such as `ledger` or `nanos`. For each name, one of
+these changes is drawn once for the trace:
 
     kept      the integers of this name are unchanged (half of the names)
     shifted   a number is added to each integer, the same number for all names. So equal values stay equal, and
