@@ -143,7 +143,7 @@ def _actor(data: Data) -> int | None:
         return data.dst_broker
     if data.state == "Owned" or (data.state == "Free" and not data.force) or data.state == "Init":
         return None
-    return data.source_broker
+    return data.source_broker  # of a Releasing, Splitting, Deleted or forced Free record
 
 
 def _next_version(data: Data | None) -> int:

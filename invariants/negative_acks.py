@@ -294,6 +294,7 @@ def timer_run_leaves_no_due_bucket(cfg: Config, before: State, event: Event, aft
     """
     if event.name == "advance_time":
         first_run = None if before.timer is None else max(before.timer + event.arguments["timer_lag"], before.now)
+        # the first run, or a run that sent a command, was at the end of the step
         ran_now = first_run == after.now or any(command.at == after.now for command in commands(event))
     else:
         ran_now = before.status == "open" and not isinstance(event.outcome, Refused)

@@ -283,6 +283,7 @@ class ManagedLedger:
     def _start(
         self, number: int, kind: Kind, positions: list[Position], asked: list[tuple[Position, Position]]
     ) -> Started:
+        """Starts a read. `asked`: the first and the last position of each request to the cache."""
         read = self._subscriptions[number].reads[kind] = DispatcherRead()
         numbers = range(self._cache.next_request, self._cache.next_request + len(asked))
         read.requests.update(numbers)

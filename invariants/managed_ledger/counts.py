@@ -248,8 +248,10 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
 def count_follows_deliveries_to_come(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A count changes by the same number as the deliveries to come: a delivery lowers both, a replay keeps both.
 
-    Not checked: a consumer connects, disconnects or asks for redelivery; a cursor seeks; an entry is acknowledged; and
-    the cases in which `is_comparable` is false.
+    Not checked: steps in which a consumer connects, disconnects or asks for redelivery, a cursor seeks, or an entry is
+    acknowledged; the entries of an answer of storage; steps in which a request to the cache fails, or one of a
+    cancelled normal read completes; discarded entries that are not read again; an entry that is put back, if it was
+    evicted and cached again after it was read.
     """
     was, now = cached(before), cached(after)
     return all(

@@ -94,6 +94,7 @@ def applied(cfg: Config, s: State, broker: int, view: int) -> State:
     r, b = s.records[view], s.brokers[broker]
     duty: Duty = ""
     if r.dst == broker:
+        # Releasing and Owned leave the destination without duty
         duty = "prepare" if r.state == "acquiring" else "own" if r.state == "assigning" else ""
     if r.source == broker and r.state == "releasing":
         duty = "release"
@@ -103,6 +104,7 @@ def applied(cfg: Config, s: State, broker: int, view: int) -> State:
     # a forced Owned record without source: an override returned the bundle to its source
     if cfg.variant == "V2" and r == Record("owned", broker, None, True):
         s = sent_to_all(s, broker, Command("close", broker))
+    # only an Owned record changes the flag
     is_named = r.source == broker if r.state == "owned" else b.named_source
     named_source = cfg.stale_topics_closed_on == "owner_names_source" and is_named
     return with_broker(s, broker, b._replace(view=view, duty=duty, named_source=named_source))

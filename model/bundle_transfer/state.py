@@ -50,12 +50,14 @@ class Config(NamedTuple):
     window: Annotated[int, AtLeast(1), Setting("maxPendingMessages", "0 (unbounded)")] = 2
     deduplication: Annotated[bool, Setting("brokerDeduplicationEnabled", False)] = False
 
-    #: V0: PIP-307 as merged. V1a: the source sends the close command as soon as the ledger is closed. V1b: as V1a, and
-    #: the destination begins to load every topic before the source fences it. V2: as V1a, and the source first pauses
-    #: its clients. Paused clients connect to the destination. The destination begins to load topics before the source
-    #: fences them. V3: as V1a, but the close command has no address, so the client looks the topic up; a send or an ack
-    #: that reaches a fenced topic closes the sessions of the topic's clients. V4: as V0, but the source appends Owned
-    #: in place of Assigning
+    #: V0   PIP-307 as merged
+    #: V1a  the source sends the close command as soon as the ledger is closed
+    #: V1b  as V1a; but first the destination begins to load every topic, and only then does the source fence the topics
+    #: V2   as V1b; but first the source pauses its clients, which connect to the destination. The destination begins to
+    #:      load a topic only for a paused client
+    #: V3   as V1a, but the close command has no address, so the client looks the topic up. A send or an ack that
+    #:      reaches a fenced topic closes the sessions of the topic's clients
+    #: V4   as V0, but the source appends Owned in place of Assigning
     variant: Annotated[
         Variant,
         Rule(

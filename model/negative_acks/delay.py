@@ -18,8 +18,8 @@ from model.values import UNITS_PER_MS
 
 Unit = Literal["ms", "ns"]
 
-#: The number of delays in the table: one for each redelivery count from 0 to 55. From 55 on, `1 s << count` is 0 in 64
-#: bits, and the delay is the maximum.
+#: The number of delays of `go_default_backoff`: one for each redelivery count from 0 to 55. From 55 on, `1 s << count`
+#: is 0 in 64 bits, and the delay is the maximum.
 _GO_COUNTS = 56
 _GO_MIN_NS = 1_000_000_000
 _GO_MAX_NS = 600_000_000_000

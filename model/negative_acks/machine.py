@@ -102,12 +102,14 @@ class Config(NamedTuple):
         Literal["milliseconds", "clock_units"],
         Rule(Origin.READ, {"clock_units": "trimLowerBit on nanoseconds in C++ since apache/pulsar-client-cpp#497"}),
     ] = "milliseconds"
-    #: how the timer is armed. `first_bucket`: always for the first bucket time. `delay_when_idle`: a nack arms an
-    #: unarmed timer with the nack's delay, and a run re-arms the timer for the first bucket time. `interval_when_idle`:
-    #: a nack arms an unarmed timer with an interval, and a run re-arms the timer with an interval.
-    #: `interval_on_each_nack`: each nack and each run re-arms the timer with an interval. `ticker`: the timer fires at
-    #: every interval from construction on. An interval is a third of the delay of a nack by message id; except for
-    #: `ticker`, at least a third of the minimum delay
+    #: how the timer is armed:
+    #: first_bucket           always for the first bucket time
+    #: delay_when_idle        by a nack if it is not armed, with the nack's delay; by a run, for the first bucket time
+    #: interval_when_idle     by a nack if it is not armed, and by a run, with an interval
+    #: interval_on_each_nack  by each nack and each run, with an interval
+    #: ticker                 it fires at every interval from construction on
+    #: An interval is a third of the delay of a nack by message id; except for a ticker, at least a third of the minimum
+    #: delay
     timer: Annotated[
         Literal["first_bucket", "delay_when_idle", "interval_when_idle", "interval_on_each_nack", "ticker"],
         Rule(

@@ -272,7 +272,7 @@ def replacement(data: Data, target: int | None, dst: int | None, *, is_graceful:
     becomes Releasing, and the target closes the bundle's topics.
     """
     version = next_version(data)
-    # an orphan that is Owned belongs to a clean-up, and its target becomes the source; a stuck record is in flight
+    # a record that is Owned is the orphan of a clean-up: the target becomes the source of the new record
     source = data.source_broker if data.state in IN_FLIGHT else target
     if dst is None:
         return Data("Free", None, source, version, force=True)

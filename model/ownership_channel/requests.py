@@ -55,6 +55,7 @@ def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: Bro
     if not exists(cfg, s, bundle):
         return refused(s, "illegal_argument", "the namespace does not have the bundle")
     data = at.view[bundle]
+    # the state after the lookup was parked
     parked = with_broker(s, broker, lookups=with_item(at.lookups, bundle, True)) if not at.lookups[bundle] else s
     if data is not None and data.state == "Deleted":
         return s, Failed("illegal_argument", "the bundle was split")

@@ -69,7 +69,7 @@ class Broker(NamedTuple):
     tasks: tuple[BundleRecord, ...]  # running handlers: for each of them, the record that it handles
     lookups: tuple[bool, ...]  # by bundle: a lookup is parked (`getOwnerRequests`)
     unloads: tuple[bool, ...]  # by bundle: an unload is pending (`UnloadManager.inFlightUnloadRequest`)
-    clean_ups: tuple[CleanUp, ...]
+    clean_ups: tuple[CleanUp, ...]  # `cleanupJobs`, at most one of each target
 
 
 @record
