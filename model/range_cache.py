@@ -56,7 +56,7 @@ class Config(NamedTuple):
     ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
-    #: `maxRequeueCountWhenHasExpectedReads`: a pass requeues for expected reads only below this `requeue_count`
+    #: `maxRequeueCountWhenHasExpectedReads`: an entry with expected reads is requeued if its `requeue_count` is lower
     max_requeue_times: Annotated[
         int,
         AtLeast(0),
@@ -124,7 +124,7 @@ class Entry(NamedTuple):
     position: Position
     bytes: int  # length at insertion
     expected_reads: int | None  # expectedReadCount of its handler; None without a handler; may be negative
-    copies: tuple[int, ...]  # numbers of the copies that share the handler, ascending
+    copies: tuple[int, ...]  # numbers of the entry's copies, which share its handler; ascending
     timestamp_ns: int  # time of the insertion or last requeue
     requeue_count: int  # requeues since insertion; requeues for recent access count only with `access_requeue_counts`
     accessed: bool  # looked up since insertion or the last requeue
@@ -274,7 +274,7 @@ def stays_counted(cfg: Config, e: Entry) -> bool:
 
 
 def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[State, Removed]:
-    """Orphans the copies of removed entries, and subtracts the entries' bytes except those that `stays_counted`."""
+    """Orphans the copies of removed entries, and subtracts the bytes, except those of entries that `stays_counted`."""
     sizes, orphaned_copies, entries, freed = list(s.sizes), s.orphaned_copies, 0, 0
     for e in gone:
         if not stays_counted(cfg, e):

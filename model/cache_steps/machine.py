@@ -12,8 +12,8 @@ of a cache is `RangeCache.size`, and the trigger is `evictionTriggerThreshold`.
               total
     evict     one thread, one task at a time. Peek the head; under its lock, decide: MISSING, STOP, REQUEUE or REMOVE.
               To remove: unmap the wrapper, mark it as removed, subtract the entry's bytes from the size of the cache;
-              then pop and recycle the wrapper. At the end of the pass subtract all freed bytes from the total; at the
-              end of the task set `evictionInProgress` to null
+              then pop and recycle the wrapper. At the end of the pass subtract all freed bytes from the total. At the
+              end of a task that an insert submitted, set `evictionInProgress` to null
     look up   find the wrapper in the map; compare its key; set `accessed` without the lock; retain the value if it
               still has the position
 
