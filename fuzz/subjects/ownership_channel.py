@@ -77,10 +77,12 @@ def has_parked_lookup_of_owned(at: Broker) -> bool:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Returns "parked", "broken", "busy" or "quiet".
+    """Returns the first of these situations that the state is in.
 
-    In "parked" and "broken", a broker is down or not registered; in "parked", a broker has also parked a lookup of an
-    owned bundle. In "busy", a broker has unread messages or tasks.
+    parked   a broker is down or not registered, and a broker has parked a lookup of a bundle that it sees as Owned
+    broken   a broker is down or not registered
+    busy     a broker has unread messages or tasks
+    quiet    none of these
     """
     if not all(at.is_up and at.is_registered for at in s.brokers):
         return "parked" if any(has_parked_lookup_of_owned(at) for at in s.brokers) else "broken"
@@ -90,7 +92,7 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns the first bundle's record, and the status of two brokers with what they have of this bundle."""
+    """Returns the record of the first bundle, and for two brokers their status and their work on this bundle."""
     data = s.settled[0]
     return (
         cfg.storage,
@@ -181,14 +183,14 @@ SMOKE = Scope(
 )
 
 
-def scope(driven: tuple[str, ...], settings: Any, domains: Any, bounds: Any, **reasons: str) -> Scope:
-    """Returns a scope with these actions and bounds; settings, domains and reasons are those of SMOKE, changed.
+def scope(actions: tuple[str, ...], settings: Any, domains: Any, bounds: Any, **reasons: str) -> Scope:
+    """Returns a scope with these actions and bounds. Settings, domains and reasons are added to those of SMOKE.
 
-    A keyword of a reason has `_dst` in place of `.dst`.
+    A reason for `lookup.dst` has the keyword `lookup_dst`, and so on.
     """
     changed = dict(SMOKE.settings) | settings, dict(SMOKE.domains) | domains
     reasons = {each.replace("_dst", ".dst"): why for each, why in reasons.items()}
-    return Scope(driven, *changed, bounds, dict(SMOKE.reasons) | reasons)
+    return Scope(actions, *changed, bounds, dict(SMOKE.reasons) | reasons)
 
 
 STORED = scope(
@@ -205,7 +207,7 @@ RECOVERY = scope(
         "read",
         "notify",
         "finish",
-        *invariants.RECOVERY[3:],  # the first three are listed above
+        *invariants.RECOVERY[3:],  # without "read", "notify" and "finish", which are listed above
         "restart",
         "elect_unnoticed",
         "crash",
@@ -231,7 +233,7 @@ SHUTDOWN = scope(
     actions="assignment, and shutdown with the clean-up",
     override_dst="both brokers, and no destination",
     target="both brokers of the scope",
-    unread="two: an override after the record of a handler",
+    unread="two: the record that a handler appended, and an override",
     absent="one broker shuts down at a time",
 )
 SYSTEM = scope(

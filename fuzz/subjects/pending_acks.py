@@ -31,7 +31,7 @@ Lists = tuple[tuple[AckArgument, ...], ...]
 
 @lru_cache(maxsize=256)
 def ack_sets_of(size: int) -> tuple[int | None, ...]:
-    """Returns ack sets of a batch: none; all messages but the first or last remain; half of them; one message."""
+    """Returns None, and ack sets of a batch that leave all messages but the first or last, one message, or two."""
     everything = 2**size - 1
     masks = [everything & ~1, everything >> 1, 1, 1 << size - 1, everything & 0b0101 * 2 ** max(size - 4, 0), 2]
     return None, *[mask for mask in dict.fromkeys(masks) if 0 < mask < everything]
@@ -39,14 +39,17 @@ def ack_sets_of(size: int) -> tuple[int | None, ...]:
 
 @lru_cache(maxsize=256)
 def batch_ends_of(size: int) -> tuple[int | None, ...]:
-    """Returns ack sets of cumulative acks: none, and ack sets in which the last messages of the batch remain."""
+    """Returns ack sets of cumulative acks: None, and ack sets that leave the last messages of the batch."""
     everything = 2**size - 1
     return None, *[everything & ~(2**n - 1) for n in dict.fromkeys((1, size // 2, size - 1)) if 0 < n < size]
 
 
 @lru_cache(maxsize=1024)
 def lists_near(sizes: tuple[int, ...], start: int) -> Lists:
-    """Returns lists with one ack or several, and invalid ones: empty, an entry twice, ack sets without effect."""
+    """Returns lists of acks of `_NEAR` entries from `start` on, some of them invalid.
+
+    A list is invalid if it is empty, if it has an entry twice, or if an ack set acknowledges no message.
+    """
     found: list[tuple[AckArgument, ...]] = []
     singles = [
         [AckArgument(n, each) for each in ack_sets_of(sizes[n % len(sizes)])] for n in range(start, start + _NEAR)
@@ -57,13 +60,14 @@ def lists_near(sizes: tuple[int, ...], start: int) -> Lists:
             found += [(a, b) for a, b in zip(singles[i - 1], reversed(acks), strict=False)]
             found += [(acks[0], singles[i - 1][-1]), (singles[0][0], *[each[-1] for each in singles[i:]])]
     everything = 2 ** sizes[start % len(sizes)] - 1
+    # the first entry, a part of it, the next entry, and an ack set that leaves all messages of the first entry
     one, part_of_one, next_one, no_message = (
         singles[0][0],
         singles[0][-1],
         singles[1][0],
         AckArgument(start, everything),
     )
-    empty = AckArgument(start + 1, 0)
+    empty = AckArgument(start + 1, 0)  # an ack set of zero words acknowledges the entry
     found += [(one, next_one), (one, next_one, singles[2][0]), (one, empty), (empty,)]
     invalid = ((), (one,) * 2, (one, part_of_one), (one, next_one, one))
     return (*found, *invalid, (no_message,), (next_one, no_message), (no_message, one))
@@ -71,22 +75,22 @@ def lists_near(sizes: tuple[int, ...], start: int) -> Lists:
 
 @lru_cache(maxsize=4096)
 def lists_with(sizes: tuple[int, ...], start: int, pending: tuple[PositionAck, ...]) -> Lists:
-    """Returns the lists near an entry; and more often acks of the messages that remain in partly pending entries."""
+    """Returns the lists near an entry, and eight times the acks of the remaining messages of partly pending entries."""
     remaining = [(AckArgument(n, 2 ** sizes[n % len(sizes)] - 1 & ~(ack_set or 0)),) for n, ack_set in pending]
     return (*lists_near(sizes, start), *remaining * 8)
 
 
 def lists(cfg: Config, s: State) -> Lists:
-    """Returns lists near the mark-delete position, and acks of the messages that remain in partly pending entries."""
+    """Returns lists near the mark-delete position, and acks of the remaining messages of partly pending entries."""
     pending = tuple([ack for each in s.individual_acks for ack in each.acks if ack.ack_set])
     return lists_with(cfg.batch_sizes, max(s.cursor.first_unacked - 1, 0), pending)
 
 
 def txns(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns four transactions, and more often those with the first and last pending individual acks."""
-    last = int(LARGE)  # a new object, like a number from a file: an implementation must not compare ids by identity
+    """Returns four transactions, and again those with the first and last pending individual acks."""
+    large = int(LARGE)  # a new object, like a number from a file: an implementation must not compare ids by identity
     pending = s.individual_acks
-    return (1, 2, 3, last, pending[0].txn, pending[0].txn, pending[-1].txn) if pending else (1, 2, 3, last)
+    return (1, 2, 3, large, pending[0].txn, pending[0].txn, pending[-1].txn) if pending else (1, 2, 3, large)
 
 
 @lru_cache(maxsize=1024)
@@ -122,10 +126,10 @@ def batch_ends(cfg: Config, s: State) -> tuple[int | None, ...]:
     return batch_ends_for(cfg.batch_sizes)
 
 
-def last_entries(cfg: Config, s: State) -> tuple[int, ...]:
+def entries_of_cumulative_acks(cfg: Config, s: State) -> tuple[int, ...]:
     """Returns the entries near the mark-delete position, four times, and one far after them."""
-    near = entries(cfg, s)
-    return (*near * 4, near[-1] + 256)
+    known = entries(cfg, s)
+    return (*known * 4, known[-1] + 256)
 
 
 def survivors(cfg: Config, s: State) -> tuple[int, ...]:
@@ -135,9 +139,14 @@ def survivors(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Returns "replay" or "replayed" while the handle initializes; "appending" or "not open" if it is not ready.
+    """Returns the first of these situations that the state is in; "" if none.
 
-    Otherwise returns "busy" (many requests), "long log" or "".
+    replay      the handle initializes, and log entries are not replayed yet
+    replayed    the handle initializes, and the whole log is replayed
+    appending   the handle is not ready, and log entries are in flight
+    not open    the handle is not ready
+    busy        more than five requests are buffered or log entries in flight
+    long log    the log has more than 12 entries
     """
     if s.status == "initializing":
         return "replay" if s.replayed < len(s.log) else "replayed"
@@ -315,7 +324,7 @@ NIGHTLY = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Returns the state for the twin's variables. `max_index_lag` and `next_request` follow from them."""
+    """Returns the state for the twin's variables, from which `max_index_lag` and `next_request` are computed."""
     index = variables["log_index"]
     lag = next_lag(log_index_backoff(cfg), len(index["keys"]))
     log_index = as_model(LogIndex, index, max_index_lag=lag, max_ack_position=index["max_ack"])
@@ -382,7 +391,7 @@ subject = Subject(
         "txn": txns,
         "acks": lists,
         "entry": entries,
-        "ack_cumulative.entry": last_entries,
+        "ack_cumulative.entry": entries_of_cumulative_acks,
         "ack_set": ack_sets,
         "ack_cumulative.ack_set": batch_ends,
         "low_watermark": (0, 0, 0, 0, 1, 2, 3),
@@ -432,11 +441,12 @@ subject = Subject(
         "trimming": {"acknowledge": 6, "persist": 4, "abort": 0.3},
         "keys": {"acknowledge": 3, "persist": 0.02, "ack_cumulative": 0.2, "abort": 0.1, "crash": 0.1, "close": 0.1},
     },
+    # larger entries and batches make larger bit masks
     largest={
         "entry": 2**16 + 1,
         "batch_sizes": 300,
         "lag_exponent": 64,
-    },  # entries and messages are bits
+    },
     abstract=coverage_key,
     measures={"log_records": log_records, "open_requests": open_requests, "records": records},
     scopes={"smoke": SMOKE, "ci": CI, "cumulative": CUMULATIVE, "nightly": NIGHTLY},

@@ -14,7 +14,7 @@ from model.machine import Refused, plain
 from model.positions import FIRST_POSITION, Position
 from model.range_cache import Config, Entry, OrphanedCopies, Removed, State, find, range_cache, start
 
-#: Three ledgers, so that a range can cross one. Entries 63 and 64 end and begin a page; 2**32 does not fit an int.
+#: Three ledgers, so that a range can cross one. Entries 63 and 64 end and begin a page; 2**32 exceeds a Java `int`.
 POSITIONS = (
     Position(1, 0),
     Position(1, 1),
@@ -36,7 +36,10 @@ def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns thresholds around now minus TTL, now, and one after it: then a pass visits a requeued entry again."""
+    """Returns thresholds around now minus TTL, now, and now plus 1.
+
+    A pass with the last one visits a requeued entry again, because the entry has the timestamp now.
+    """
     edge = s.now_ns - cfg.ttl_ns
     return edge, edge + 1, edge - 1, s.now_ns, s.now_ns + 1
 
@@ -48,7 +51,7 @@ def amounts(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns capped numbers of entries, detached wrappers, expected reads, requeues and orphaned copies."""
+    """Returns capped numbers and other facts of the entries, detached wrappers, read counts, requeues and copies."""
     live = expecting = most_requeues = 0
     negative = accessed = held = released = False
     for e in s.queue + s.stash:
@@ -129,7 +132,7 @@ REASONS = {
     "ttl_ns": "one: the smallest TTL with an age below, at and above it",
     "max_bytes": "the size of two entries, which is above the trigger; an eviction to the watermark leaves one of them",
     "watermark": "one half: exact as a double; the proofs cover rounding",
-    "threshold_ns": "now minus the TTL, now, and one after now: with it, a pass visits a requeued entry again",
+    "threshold_ns": "now minus the TTL, now, and now plus 1, with which a pass visits a requeued entry again",
     "bytes": "two: a pass can free more than requested; excludes entries of different sizes",
     "bytes_to_free": "less than an entry has, as much, and more",
     "advance.nanos": "the smallest step; a longer step equals several of them",
@@ -316,7 +319,7 @@ def changes_nothing(cfg: Config, action: str, outcome: Any) -> bool:
     return action == "exists" or (action == "mark_read" and outcome is None)
 
 
-# ---- outlines, for the check of concurrent histories; representatives ------------------------------------
+# ---- outlines and representatives of states, for the check of concurrent histories -----------------------
 
 
 def outline_of(cfg: Config, s: State, key: tuple[int, Position]) -> State:
@@ -351,9 +354,10 @@ def concerns(cfg: Config, key: tuple[int, Position], action: str, arguments: tup
 def after_call(
     cfg: Config, s: State, key: tuple[int, Position], action: str, arguments: tuple[Any, ...], outcome: Any
 ) -> Iterator[State]:
-    """Yields the outlines that are possible after an action, none if it cannot have this plain outcome.
+    """Yields the outlines that are possible after an action; none if the action cannot have this plain outcome.
 
-    Only the part of the outcome that the entry at the key determines is compared. A pass may evict the entry or not.
+    `s` is the outline before the action, a state with at most the entry at the key. The action is taken in `s`. Only
+    the part of the outcome that this entry determines is compared. A pass may evict the entry or not.
     """
     after, alone = range_cache.step(cfg, s, action, arguments)
     expected, position = plain(alone), plain(key[1])
@@ -381,11 +385,12 @@ def after_call(
 
 
 def without_hidden_order(cfg: Config, later: Iterable[tuple[str, Mapping[str, Any]]]) -> Callable[[State], State]:
-    """Returns a function from a state to its representative.
+    """Returns a function from a state to its representative. `later` are the actions that may follow.
 
-    A representative has no detached wrappers, and its timestamps are thresholds of later time passes: a timestamp
-    becomes the greatest threshold that is not after it. If no size pass may follow, adjacent slots with equal
-    timestamps are sorted: a time pass visits all of them or none.
+    The representative lacks what no later action distinguishes. Detached wrappers are dropped. Each timestamp is
+    rounded down to a threshold of a later time pass; a timestamp below all thresholds becomes the lowest one minus 1.
+    If no size pass may follow, adjacent entries with equal timestamps are sorted: a time pass visits all of them or
+    none.
     """
     if cfg.retention == "stash" or not cfg.size_pass_requeues_expired:
         return lambda s: s  # size passes compare timestamps with the clock
@@ -430,7 +435,7 @@ subject = Subject(
         "advance.nanos": (1, 9, 10, 11),
         "set_max_requeue_times.value": (0, 1, 2, 5),
         "set_extend_ttl.value": (True, False),
-        "step_clock_back.nanos": (),  # excluded: a race of two puts, recorded once, that breaks timestamp order
+        "step_clock_back.nanos": (),  # never taken: only recordings have it, for a race of two puts
     },
     settings={
         "caches": (2, 3),

@@ -1,4 +1,4 @@
-"""How to drive the transaction log: with few concurrent transactions, which share batches, and most of which end."""
+"""How to drive the transaction log, with few ongoing transactions, which share batches and mostly end."""
 
 from __future__ import annotations
 
@@ -26,7 +26,13 @@ def transactions(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Returns the status if not ready; "fenced" if the ledger is; else "none", "" or "many" ongoing transactions."""
+    """Returns the first of these situations that the state is in; "" if none.
+
+    STATUS   the status of the log, if it is not "ready"
+    fenced   the ledger is fenced
+    many     more than three transactions are ongoing
+    none     no transaction is ongoing
+    """
     if s.status != "ready":
         return s.status
     if s.ledger == "fenced":
@@ -114,7 +120,7 @@ SMOKE = Scope(
         "durable": "one and zero: a failed entry is durable or not",
         "batching": "true: excludes plain entries between batches",
         "entries": "two, with four records: a whole transaction without participants, and one record of another",
-        "ledgers": "two: one restart after a write, or several before it",
+        "ledgers": "two: one restart of a log with entries; excludes several",
         "ids": "two transactions: their records share entries in every way",
         "in_flight": "one: interaction of entries in flight is in the scope failures",
     },
@@ -361,7 +367,7 @@ subject = Subject(
             "fail_write": 0.1,
         },
     },
-    largest={"name": 300},  # a participant is a bit
+    largest={"name": 300},  # larger names make larger bit masks
     abstract=coverage_key,
     measures={"entries": entries, "ledgers": ledgers, "ids": ids, "in_flight": in_flight, "late": late},
     scopes={

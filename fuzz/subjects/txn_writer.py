@@ -12,7 +12,7 @@ from invariants import txn_writer as invariants
 from model.txn_writer.machine import txn_writer
 from model.txn_writer.state import Buffered, Config, Record, State, Task, Write, is_batching
 
-#: On what the serialisation of a record fails: mostly on nothing.
+#: Where the serialisation of a record fails (`FailsOn`): mostly nowhere.
 FAILURES = ("nothing",) * 12 + ("size", "single", "single", "batch")
 
 
@@ -50,6 +50,7 @@ def situation(cfg: Config, s: State) -> str:
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
     """Returns how full the buffer is, and facts about queue, writes in flight, timer and last entry."""
+    # 0: empty; otherwise 1, plus 1 if at least half of `max_bytes`, plus 2 if at least half of `max_records`
     fill = 0 if not s.buffer else 1 + (2 * s.size >= cfg.max_bytes) + 2 * (2 * len(s.buffer) >= cfg.max_records)
     return (
         s.status,
