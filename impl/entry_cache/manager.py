@@ -6,10 +6,10 @@ Implements the `reference` rules and all settings of `model/entry_cache`:
     reads          joinable reads of a ledger are kept sorted; the read to join is found by bisection
     requests       a tree of ranges for each (`impl/entry_cache/shared_reads.py`)
     limiter        a double-ended queue, and the permits by request (`impl/entry_cache/reads_limiter.py`)
-    copies         one handler shared by a cached entry and all its copies, open or held (as in the model: delivered
-                   copies are open, with positive numbers; copies for a pending request are held, with negative ones)
+    copies         one handler shared by a cached entry and all its copies. As in the model, a delivered copy is open,
+                   and has a positive number; a copy for a pending request is held, and has a negative number
 
-Dictionary and queue operations cost O(1); n is the number of entries of a read.
+A handler is a `ReadCountHandler`. Dictionary and queue operations cost O(1); n is the number of entries of a read.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ class BrokerRangeCaches(RangeCaches):
         self._queue.append(wrapper)
 
     def add_copy(self, copy: int, handler: ReadCountHandler) -> None:
-        """Adds a copy with this number that shares a read count. O(1)."""
+        """Adds a copy with this number and handler. O(1)."""
         self._copies[copy] = handler
 
     def remove_copy(self, copy: int) -> ReadCountHandler:
-        """Removes a copy and returns its read count, which stays the same. O(1)."""
+        """Removes a copy and returns its handler, whose count stays the same. O(1)."""
         return self._copies.pop(copy)
 
     def next_copy_number(self) -> int:
@@ -76,7 +76,7 @@ class BrokerRangeCaches(RangeCaches):
         return following
 
     def handler(self, copy: int) -> ReadCountHandler | None:
-        """Returns the read count of a copy; None if there is no copy with this number. O(1)."""
+        """Returns the handler of a copy; None if there is no copy with this number. O(1)."""
         return self._copies.get(copy)
 
     def copies(self) -> list[int]:
@@ -121,7 +121,7 @@ def range_config(cfg: Config, caches: int) -> RangeConfig:
 
 
 class EntryCaches:
-    """The entry caches of a broker. Public methods have the names of the model's actions, except the last three."""
+    """The entry caches of a broker. Methods are named as the actions."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
@@ -235,7 +235,8 @@ class EntryCaches:
     def read(self, cache: int, ledger: int, first: int, last: int, expected_reads: int) -> Reading | Refused:
         """Reads a range of a ledger, both ends included. O(n) if the range is cached or storage answers at once.
 
-        With a limiter, also O(entries of the ledger), for their average size.
+        With a limiter, the permits are the estimated bytes of the range, from the average size of the ledger's entries:
+        O(entries of the ledger).
         """
         stored = self._stored.get((cache, ledger), ())
         if first > last:
@@ -282,7 +283,7 @@ class EntryCaches:
             return self._join_or_read(pending, first, last)
         find, add_copy = self._ranges.find, self._ranges.add_copy
         parts: list[RequestedRange] = []
-        following = first
+        following = first  # the entry after the last part
         for entry in range(first, last + 1):
             wrapper = find(range_cache, Position(ledger, entry))
             if wrapper is None:
@@ -311,9 +312,9 @@ class EntryCaches:
         return whole
 
     def _join_or_read(self, pending: PendingRequest, first: int, last: int) -> RequestedRange:
-        """Joins an outstanding read, or reads from storage. O(log reads), and O(n) if storage answers at once.
+        """Joins an outstanding read, or reads from storage.
 
-        If the outstanding read lacks a part of the range, O(n), too.
+        O(log reads), and O(n) if storage answers at once or if the joined read lacks a part of the range.
         """
         joinable = self._joinable.get((pending.range_cache, pending.ledger))
         read = None if joinable is None else joinable.best(first, last)
@@ -426,7 +427,7 @@ class EntryCaches:
         return None
 
     def _answer(self, read: OutstandingRead, entries: int | None) -> Reading:
-        """Storage answers a read with its first entries, or fails it (None). O(n) for each awaiting part."""
+        """Storage returns this number of leading entries of a read, or fails (None). O(n) for each awaiting part."""
         initiator = read.initiator
         del self._reads[read.number]
         if read.joinable:
@@ -462,9 +463,9 @@ class EntryCaches:
             self._merge_parts(requested)
 
     def _merge_parts(self, requested: RequestedRange) -> None:
-        """Merges settled parts into one range.
+        """Replaces the settled parts of a range by their entries, if every part is complete.
 
-        If one is incomplete, the held copies are released, a joined range fails, and a mixed range is read again.
+        Otherwise the copies of the parts are released; then a joined range fails, and a mixed range is read again.
         """
         parts = requested.parts
         if all(part.is_complete() for part in parts):
@@ -513,6 +514,7 @@ class EntryCaches:
             self._start_queued_requests()
 
     def _start_queued_requests(self) -> None:
+        """Grants permits until nothing changes: a request that is started can end at once, and free permits."""
         permits = self._permits
         while permits.waiting:
             granted, failed = permits.grant_queued(self._ranges.now_ns)

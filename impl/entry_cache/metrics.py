@@ -19,7 +19,7 @@ def scrape(before: Counters, now: Counters, used_bytes: int, seconds: float) -> 
 
 
 def _value(metric: Metric, before: int, now: int, seconds: float) -> float:
-    # A counter counts from the start; a gauge has the events of the period, for each second or in total.
+    # a counter has the events since the broker's start; a gauge has those of the period, per second or in total
     if metric.kind == "counter":
         return now
     return (now - before) / seconds if metric.unit.endswith("/s") else now - before

@@ -20,7 +20,7 @@ class Permits:
         self.free = self.maximum
         self.waiting: deque[tuple[PendingRequest, int, int]] = deque()  # request, permits, queued at
         self.held: dict[int, list[int]] = {}  # request -> permits, number of delivered copies that are not released
-        self.of_copy: dict[int, int] = {}  # such a copy -> its request
+        self.of_copy: dict[int, int] = {}  # delivered copy that is not released -> its request
 
     def fits(self, permits: int) -> bool:
         """Whether a request fits: enough permits are free, or it exceeds the maximum and all are free. O(1)."""
@@ -70,9 +70,10 @@ class Permits:
         return None if held[1] else request
 
     def grant_queued(self, now_ns: int) -> tuple[list[PendingRequest], list[PendingRequest]]:
-        """Removes requests that fit, or that have waited longer than the timeout, from the head of the queue.
+        """Removes requests from the head of the queue as long as they fit, or have waited longer than the timeout.
 
-        Returns the former, with their permits granted, and the latter. O(both).
+        Returns the requests that fit, to which permits are granted, and the requests that have waited too long.
+        O(removed).
         """
         granted: list[PendingRequest] = []
         failed: list[PendingRequest] = []

@@ -126,7 +126,7 @@ class OutstandingRead:
     @classmethod
     def load(cls, r: StorageRead, requests: dict[int, PendingRequest]) -> OutstandingRead:
         """Returns a storage read from the model's; `requests` has the requests by number. O(their parts)."""
-        # The request that issued the read is the first that waits. `r` has the fields of this request that are needed.
+        # The request that issued the read is the first that waits. Only these fields of it are used.
         self = cls(
             r.number,
             PendingRequest(next(iter(r.waiting), 0), r.range_cache, r.cache, r.ledger, r.expected_reads),
