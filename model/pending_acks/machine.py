@@ -5,10 +5,10 @@ request, one flush, one log entry that is appended or replayed, one consumer's a
 the subscription's cursor, one opening or close, the end of a replay, or one failure. The cursor is that of
 `model/batch_acks`.
 
-A message is *acknowledged* if the cursor has its ack. A message becomes *pending* in a transaction when the handle
-applies the transaction's ack of the message: live, when the ack's record is durable. The message stays pending until
-the handle applies a commit or abort of the transaction, or the handle is no longer open. In the profile `reference`, a
-new ack also conflicts with acks whose records are not durable yet (`conflicts.py`).
+A message is *acknowledged* if the cursor has its ack. A message becomes *pending* in a transaction when the
+transaction's ack of the message is applied: when its record is durable, or when a replay reads its record. The message
+stays pending until a commit or abort of the transaction is applied, or the handle is no longer open. In the profile
+`reference`, a new ack also conflicts with acks whose records are not durable yet (`conflicts.py`).
 
     individual ack   a list of positions with optional ack sets; all become pending, or the request fails with
                      `TransactionConflictException`
@@ -23,7 +23,7 @@ new ack also conflicts with acks whose records are not durable yet (`conflicts.p
                      entry. When the entry is durable, its records are applied and the futures of the requests complete,
                      in order
     trimming         a prefix of the log is mark-deleted if all its acks are at or before the cursor's persisted
-                     mark-delete position. A sparse index has the prefixes that are tried (`log_index.py`)
+                     mark-delete position. Only the prefixes in a sparse index are considered (`log_index.py`)
     replay           an opened handle applies the records of the log; until the replay ends, requests are queued
 
 A message is pending in at most one transaction, whatever the ack types (apache/pulsar#4265). An ack set is a mask, in

@@ -2,11 +2,11 @@
 
 Entries of the topic are numbered from 0. The ack type of an ack is individual or cumulative.
 
-As in Pulsar, an ack set is a mask with a bit for each message of a batch: bit i is batch index i. A clear bit acks the
-message; a set bit leaves the message unacknowledged. An ack with an ack set is a *batch-index ack*; an ack without one
-(None) acks the whole entry. An ack set is *empty* if it is 0: every batch index is acked. A request with an empty ack
-set is treated as a request without one. So the ack set of a pending ack is empty only after several batch-index acks of
-one transaction were merged (AND of the ack sets).
+An ack set (in Pulsar an array of words, here a mask) has a bit for each message of a batch: bit i is batch index i. A
+clear bit acks the message; a set bit leaves the message unacknowledged. An ack with an ack set is a *batch-index ack*;
+an ack without one (None) acks the whole entry. An ack set is *empty* if it is 0: every batch index is acked. A request
+with an empty ack set is treated as a request without one. So the ack set of a pending ack is empty only after several
+batch-index acks of one transaction were merged (AND of the ack sets).
 """
 
 from __future__ import annotations

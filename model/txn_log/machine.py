@@ -14,9 +14,9 @@ that message.
                 entries. A ledger is trimmed when the persisted mark-delete position is at its last entry or after it
     replay      after a restart, the records that are not deleted are read; they take effect by the same rules as after
                 a completed write
-    ids         transaction ids are assigned in order. Each record has the id that was last assigned when the record was
-                built; a property of the managed ledger has the id that was last assigned when the property was written
-                (both are `max_local_txn_id`). A restart recovers the last assigned id from the last record, or from the
+    ids         transaction ids are assigned in order. The last assigned id (`max_local_txn_id`) is a field of every
+                record, and a property of the managed ledger. The property is written when a ledger is created or
+                trimmed, and when the log is opened. A restart recovers the id from the last record, or from the
                 property if the last ledger is empty
     low watermark   no transaction up to this id is ongoing; if such a transaction is still pending at a participant,
                     the participant may abort it

@@ -1,7 +1,7 @@
 """Claims about the sparse index of the pending-ack log: its keys ascend, and it deletes nothing that a replay needs.
 
-The log and the parameters of `LogIndexLagBackoff` are arbitrary. Each entry of the log acks entries of the topic up to
-a last one, or none.
+The log and the parameters of `LogIndexLagBackoff` are arbitrary. Of a log entry, only the last entry of the topic that
+it acks is represented (`LAST`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from model.pending_acks.log_index import LagBackoff, LogIndex
 from model.pending_acks.state import Config, State
 
 MODEL = "model.pending_acks.log_index"
-#: The last entry of the topic that a log entry acks; -1: none.
+#: Log position -> the last entry of the topic that the log entry acks; -1: none.
 LAST = z3.Function("last ack", z3.IntSort(), z3.IntSort())
 
 
-#: When a key is added does not matter for these claims.
+#: A stub: `max_index_lag` is arbitrary, because these claims hold whenever keys are added.
 ANY_LAG: dict[Any, Any] = {model.next_lag: lambda backoff, keys: z3.Int("any lag")}
 
 
 def in_order(keys: Seq, p: Any, q: Any) -> Any:
-    """Returns the condition that the first of two keys is lower in both columns."""
+    """Returns the condition that the first of two keys has the lower `ack_position` and the lower `log_position`."""
     one, other = keys.at(p).fields, keys.at(q).fields
     inside = z3.And(p >= 0, p < q, q < keys.length)
     return z3.Implies(
@@ -160,7 +160,7 @@ def runs(count: int) -> Iterator[Run]:
     ),
 )
 def keys_are_in_order() -> Answer:
-    """PIP-153: both columns of the index ascend."""
+    """PIP-153: the keys and the values of the index ascend."""
     it = Index()
     it.count_is_index()
     for index, there in it.counted():
