@@ -1,5 +1,6 @@
-"""Benchmarks of counts, moves and the slowest position among many cursors.
+"""Benchmarks of three operations on many cursors.
 
+The operations move a cursor, count the cursors at the same position or before, and query the slowest position.
 Workload: tailing and catch-up readers. Cursors are close together and several share a position. Most moves are short;
 one in ten is long or backward. Baselines: `sortedcontainers.SortedList`, and the definition, a scan of all cursors.
 """

@@ -69,7 +69,7 @@ def speed_of(make: Callable[[], Any]) -> Callable[[Stream], float]:
 
 
 def memoised(events: Stream) -> float:
-    """Returns the operations a second of `functools.lru_cache`. An add and a cache miss call the function."""
+    """Returns the operations a second of `functools.lru_cache`. An add and a read are the same call."""
 
     @functools.lru_cache(CAPACITY)
     def load(topic: int, entry: int) -> int:  # noqa: ARG001

@@ -7,6 +7,7 @@ from fuzz.client.harness import Harness
 from fuzz.client.run import SUBSCRIPTION, TOPIC
 
 _MESSAGES = 20_000
+#: The most seconds of sending, and of receiving, all messages.
 _LIMIT = 120.0
 
 

@@ -33,7 +33,7 @@ def bisected(reads: int) -> float:
 def scanned(reads: int) -> float:
     """Returns the seconds of `_LOOKUPS` lookups by a scan of this number of reads, as in `PendingReadsManager`.
 
-    Makes a thirtieth of the lookups, and extrapolates.
+    Lookups are slow: a thirtieth of them is made and measured.
     """
     outstanding = tuple(StorageRead(i, 0, 0, 1, 10 * i, 10 * i + 5, 1, True, (1,)) for i in range(reads))
     started = time.perf_counter()

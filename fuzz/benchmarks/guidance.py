@@ -1,13 +1,15 @@
 """Measures whether guidance helps: the steps to kill seeded bugs, with a kind of guidance and without it.
 
+Guidance is a deviation of random traces from uniformly random calls:
+
     weights      actions are not equally likely
     situations   the weights of actions depend on the situation
     swarms       a trace may draw other weights, so that it has fewer actions, and more calls of each
     corpus       a trace may begin with an earlier trace that reached a new abstract state
 
-Guidance is what makes random traces differ from uniform ones. A component keeps a kind only if it helps; the field
-`guidance` of its subject says which, and why. Steps are counted, not seconds, because their number is the same on every
-machine. Each seeded bug, of the implementation or of the model, counts with its median over the seeds.
+A component keeps a kind of guidance only if this kind helps; the field `guidance` of its subject says which, and why.
+Steps are counted, not seconds, because the number of steps is the same on every machine. Each seeded bug, of the
+implementation or of the model, counts with its median over the seeds.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ class Effect(NamedTuple):
     kind: str
     with_it: float
     without: float
-    ratio: float  # geometric mean over the bugs of steps without / steps with; above 1 if guidance helps
+    ratio: float  # geometric mean over the bugs of (steps without / steps with); above 1 if the guidance helps
 
 
 #: How a subject is changed, and whether a corpus is used.

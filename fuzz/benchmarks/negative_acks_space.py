@@ -1,7 +1,7 @@
 """Memory per pending nack: the table of PIP-393's "Space complexity analysis", completed and measured again.
 
-Each structure is filled in a process of its own in which every Python allocation is one of the C library, so that the
-library's statistics count objects, tables and bitmaps. Rows:
+Each structure is filled in a process of its own. In this process, Python allocates all memory from the C library, so
+the library's statistics count objects, tables and bitmaps. Rows:
 
     in order    1,000,000 nacks of all messages of a stream, as in the proposal's tests
     middle      the same where a bucket has between 4,096 and 50,000 entries
@@ -9,10 +9,10 @@ library's statistics count objects, tables and bitmaps. Rows:
     sparse      1,000,000 nacks of some messages of a stream
     few         100,000 nacks with few entries per bucket, where bitmaps take more memory than a hash map
 
-Predictions of the bitmaps' size for a row with M nacks per bucket:
+Predictions of the bitmaps' bytes per nack, for a row with M nacks per bucket:
 
-    proposal    4 bytes for M < 4,096, 8,192 / M up to 50,000, 0.163 above
-    ceiling     the proposal's own formula before it drops the ceiling: ceil(M / 50,000) * 8,192 / M
+    proposal    4 for M < 4,096, 8,192 / M up to 50,000, 0.163 above
+    ceiling     ceil(M / 50,000) * 8,192 / M: the proposal's formula, which the proposal simplifies by dropping `ceil`
     corrected   an array container has 2 bytes per value and at most 4,096 values, a bitset container 8,192 bytes;
                 buckets, ledgers and ranges of 65,536 ids divide the entries into containers
 
@@ -127,17 +127,17 @@ def by_proposal(row: Row) -> float:
 
 
 def with_ceiling(row: Row) -> float:
-    """Returns the proposal's formula for M above 4,096, not simplified. Just above 50,000 it is twice as large."""
+    """Returns the proposal's formula for M above 4,096, with `ceil`. Just above 50,000 it doubles the prediction."""
     return math.ceil(row.per_bucket / MAX_ENTRIES_PER_LEDGER) * BITSET_BYTES / row.per_bucket
 
 
 def corrected(row: Row) -> float:
     """Returns the corrected prediction: containers of the mean size, each an array or a bitset.
 
-    Boundaries per entry: one per bucket, one per ledger, and those between ranges of 65,536 ids in a ledger.
+    A container ends at a boundary: the end of a bucket, of a ledger, or of a range of 65,536 ids in a ledger.
     """
     ranges = math.ceil(row.entries / CONTAINER_IDS) - 1
-    boundaries = 1 / row.per_bucket + row.spacing * (1 + ranges) / row.entries
+    boundaries = 1 / row.per_bucket + row.spacing * (1 + ranges) / row.entries  # per nack
     return 2.0 if 1 / boundaries <= MAX_ARRAY_VALUES else BITSET_BYTES * boundaries
 
 
@@ -163,7 +163,7 @@ def hash_map_bytes(count: int, peak: int = 0) -> int:
 
 
 def peak_before_idle(count: int) -> int:
-    """Returns the peak from which removals down to `count` entries leave the largest map."""
+    """Returns the peak number of entries for which the map stays largest after removals down to `count` entries."""
     slots = hash_map_slots(count)
     while count >= 2 * slots * IDLE_PERCENT // 100:
         slots *= 2

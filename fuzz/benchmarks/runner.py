@@ -1,10 +1,11 @@
 """Benchmarks: our code and a baseline, measured in the same run.
 
 Machines are shared and noisy, so a number alone says little: our code and the baseline take turns, and the medians are
-compared. `ratio` is our value over the baseline, or, for work and memory, the baseline over our value, so that a higher
-ratio is better.
-This module has the benchmarks of the engines. The other modules of the package, found by file name, have those of
-components, of foreign programs and of the real client.
+compared. A higher ratio is better: it is our value over the baseline or, for work and memory, the baseline over our
+value.
+
+This module has the benchmarks of the engines. The other modules of the package have those of components, of foreign
+programs and of the real client.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Measured(NamedTuple):
 
 
 class Benchmark(NamedTuple):
-    """A named measurement. `part` is what the benchmark of a group measures; empty if that needs no name."""
+    """A named measurement. Benchmarks of one group differ in `part`, which is empty if the group has only one."""
 
     group: str
     part: str

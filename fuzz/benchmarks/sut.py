@@ -36,9 +36,10 @@ def _processor_time() -> Measured:
 
 def _processor_seconds(run: Callable[[Target], float]) -> float:
     """Returns the processor seconds of an operation in both processes together, without the start of the program."""
-    rate = 0.0
+    rate = 0.0  # operations a second of the last run
 
     def spent(seconds: float) -> float:
+        """Returns the processor seconds of a run with the start of the program; for 0, of the start alone."""
         nonlocal rate
         started = sum(os.times()[:4])
         with _running() as target:

@@ -1,11 +1,11 @@
-"""The runs of TLC. Some are derived from scopes and from the defect table, some are written in `tla/runs/`.
+"""The runs of TLC. A run is derived from a scope, derived from a defect, or written in `tla/runs/`.
 
-    derived    for each scope whose actions the twin has: under `reference`, no safety property is violated, and TLC
-               finds the same number of states as the explorer. Up to 25,000 states, the steps are compared, too. In a
-               larger scope, the explorer does not run: TLC's number of states is compared with that of
+    scope      a run for each scope whose actions the twin has, under `reference`. TLC must find no violated safety
+               property, and as many states as the explorer. Up to 25,000 states, the steps are compared, too. In a
+               larger scope, the explorer does not run: TLC's number of states must be that of
                `fuzz/explore/counts.toml`
-               for each row of the defect table whose property the twin states: `reference` with the row's rules
-               violates the property
+    defect     a run for each row of the defect table whose property the twin states, under `Defect.config`. TLC must
+               find that the property is violated
     written    everything else: liveness under fairness and its controls, other profiles, further actions and values
 
 A written run is a table of `tla/runs/<component>.toml`. The name of the table is the name of the run. Its keys are
@@ -14,10 +14,11 @@ fields of `Run`, such as:
     scope      a scope of the component; `settings`, `actions`, `without`, `only`, `domains` and `bounds` change it
     about      one line
     checks     names of properties, `always` for all safety properties that the twin states, `eventually` for all
-               liveness properties. Default: `always`, if `profile` is `reference` and `settings` has no rule; else none
+               liveness properties. Default: `always`; but nothing if `profile` is another than `reference` or
+               `settings` has a rule
     violates   instead of `checks`: the property that TLC must find violated
-    fair       the fair actions, instead of those that the liveness properties name. With an empty list, the actions
-               that the properties name are not assumed to be fair
+    fair       the fair actions. Default: those that the liveness properties name. If the list is empty, these actions
+               are not assumed to be fair
     profile    default: `reference`
     nightly    if true, `brokerproof tla` makes the run only if `--scope` names its scope. The nightly tests and
                `brokerproof check --tier nightly` make it
@@ -64,8 +65,8 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     violates: str = ""
     fair: tuple[str, ...] | None = None
     settings: Mapping[str, Any] = {}  # each replaces the scope's value of this setting
-    actions: tuple[str, ...] = ()  # are added to those of the scope
-    without: tuple[str, ...] = ()  # are removed from those of the scope
+    actions: tuple[str, ...] = ()  # actions that are added to those of the scope
+    without: tuple[str, ...] = ()  # actions that are removed from those of the scope
     only: Mapping[str, Any] = {}  # by argument: the values of the domain that are kept; of an Offset, the offsets
     domains: Mapping[str, Any] = {}  # by argument: the values that replace the domain
     bounds: Mapping[str, int] = {}  # each replaces the scope's bound of this measure

@@ -121,16 +121,16 @@ class Twin:
         config = [f"CONSTANT {key} <- {_PREFIX}{key}" for key in constants]
         config += [f"CONSTANT {_NONE} = {_NONE}" for each in self.module.constants if each == _NONE]
         lines += self._bounded_actions()
-        goals = [check for check in checks if check in self._eventually]
-        if goals:
+        liveness = [check for check in checks if check in self._eventually]
+        if liveness:
             lines += self._fair_specification()
-            lines += [f"{_PREFIX}{goal} == {_PREFIX}fairOnly ~> {goal}" for goal in goals]
+            lines += [f"{_PREFIX}{check} == {_PREFIX}fairOnly ~> {check}" for check in liveness]
             config.append(f"SPECIFICATION {_PREFIX}Spec")
         else:
             config += ["INIT Init", f"NEXT {_PREFIX}Next"]
-        config += [f"PROPERTY {_PREFIX}{check}" for check in goals]
+        config += [f"PROPERTY {_PREFIX}{check}" for check in liveness]
         for check in checks:
-            if check not in goals:
+            if check not in liveness:
                 config.append(f"{'PROPERTY' if check in self.module.of_steps else 'INVARIANT'} {check}")
         return "\n".join([*lines, "====", ""]), "\n".join([*config, ""])
 

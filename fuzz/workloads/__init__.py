@@ -71,7 +71,7 @@ class Workload:
             try:
                 changed[name] = kind(text)
             except ValueError:
-                changed[name] = -1
+                changed[name] = -1  # no number: out of range
             if not 0 <= changed[name] <= 1 << 40 or (name in _POSITIVE and not changed[name]):
                 wanted = "an integer" if kind is int else "a number"
                 least = "at least 0" if name not in _POSITIVE else "at least 1" if kind is int else "above 0"

@@ -86,6 +86,7 @@ def _events(path: str, content: bytes) -> Iterator[Event]:
             if event.name in ("connect", "seek"):
                 known.add(cursor)
                 connected.add(cursor)
+            # an ack may follow the disconnect of its cursor
             elif event.cursor and cursor not in (known if event.name == "ack" else connected):
                 raise BadValue(f"{where}: cursor {event.cursor} of {event.topic} is not connected")
             if event.name == "disconnect":
@@ -93,7 +94,7 @@ def _events(path: str, content: bytes) -> Iterator[Event]:
             elif event.name == "add":
                 added[event.topic] += 1
             elif event.name != "read" and event.numbers:
-                most = added[event.topic] - (event.name == "reread")
+                most = added[event.topic] - (event.name == "reread")  # other positions may be after the last entry
                 if event.numbers[0] > most:
                     raise BadValue(
                         f"{where}: {event.name} of entry {event.numbers[0]}, but {event.topic} has "
