@@ -14,7 +14,7 @@ another one replaces it, or `end_orders` ends it; `release` also ends orders abo
                  close                 (PRODUCER, SUBSCRIBE) CLOSE, then SUCCESS. CLOSE may have this broker's address
                                        (`has_address`), SUCCESS may come just before the answer to the next command
                                        (`is_late`)
-               and only in experiments, because no real broker is known to answer so:
+               and only in experiments (`fuzz/scenarios/experiments.toml`):
                  error                 (PRODUCER, SUBSCRIBE) the error with the number `number`
                  twice                 (PRODUCER) SUCCESS twice
                  queued                (PRODUCER) SUCCESS with producer_ready = false, then SUCCESS

@@ -88,8 +88,8 @@ class Run:
     def start(self, operation_timeout_seconds: int = 30, **settings: Any) -> None:
         """Starts brokers with these settings of `Cluster`, and a client.
 
-        In an experiment, the schedule's setting `brokers` changes these settings. The schedule's settings `producer`
-        and `consumer` change the options of `create_producer` and `subscribe`.
+        In an experiment (`fuzz/scenarios/experiments.toml`), the schedule's setting `brokers` changes these settings.
+        Its settings `producer` and `consumer` change the options of `create_producer` and `subscribe`.
         """
         settings |= self.settings.get("brokers", {})
         urls = self.broker("reset", **settings)

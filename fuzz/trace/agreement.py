@@ -125,9 +125,10 @@ class Replayer:
     def replay(self, trace: Trace) -> Replayed:
         """Replays a trace. The result has the mismatches, each with the known deviation that explains it, if any does.
 
-        A mismatch that only a set of several known deviations explains is in the result once for each of them. Raises
-        BadTrace for a bad config, an unknown operation or bad arguments. Cost: O(operations), and after a mismatch the
-        same for each set of deviations that is tried. Gaps and concurrent histories need a search, which costs more.
+        If only several known deviations together explain a mismatch, the mismatch is in the result once for each of
+        these deviations. Raises BadTrace for a bad config, an unknown operation or bad arguments. Cost: O(operations),
+        and after a mismatch the same for each set of deviations that is tried. Gaps and concurrent histories need a
+        search, which costs more.
         """
         has_gaps, is_history = any(each.gap is not None for each in trace.operations), is_concurrent(trace)
         if self.mapping.fold is not None and (has_gaps or is_history):
