@@ -260,7 +260,7 @@ def _is_kept(record: Rec, partial: Seq, index: Any) -> tuple[Any, list[Any]]:
 
 
 def lowest_ranges_are_a_beginning(proof: Proof) -> None:
-    """Proves that the lowest ranges are the deleted entries below some entry, or all deleted entries."""
+    """Proves that the lowest ranges have only deleted entries, and with an entry all deleted entries below it."""
     ranges = LowestRanges(proof)
     i, j = z3.Ints("i j")
     is_over = z3.Not(ranges.loop.condition(ranges.head))
@@ -274,9 +274,9 @@ def lowest_ranges_are_a_beginning(proof: Proof) -> None:
 @claim(
     "truncated-cursor-record-preserves-deletion-order",
     "z3",
-    "For any deletions, any caps and any two records of the log: if the persisted cursor record contains the deletion "
-    "of the later one, it contains that of the earlier one, provided memory has both. So a restart never finds a "
-    "closing record deleted without its NEW record.",
+    "For any deletions, any limits and any two records of the log whose deletions memory has: if the persisted cursor "
+    "record contains the deletion of the later one, it contains that of the earlier one. So a restart never finds a "
+    "COMMITTED or ABORTED record deleted without its NEW record.",
     Control(
         "ranges and ack sets are truncated independently, as shipped",
         STATE,
@@ -287,7 +287,7 @@ def lowest_ranges_are_a_beginning(proof: Proof) -> None:
 )
 def caps_keep_the_order() -> Answer:
     """managedLedgerMaxUnackedRangesToPersist and managedLedgerMaxBatchDeletedIndexToPersist truncate ranges and ack
-    sets. A transaction whose closing record stays deleted without its NEW record would return.
+    sets. A transaction whose COMMITTED or ABORTED record stays deleted without its NEW record would be ongoing again.
     """
     k = TruncatedRecord()
     proof, acks, partial = k.proof, k.acks, k.partial

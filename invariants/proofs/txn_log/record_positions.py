@@ -124,7 +124,7 @@ def _show_applied(proof: Proof, stubs: AppliedRecords, path: Path, records: Seq,
     "appends its position, or, if it ends the transaction, deletes all positions including its own. A rejected record "
     "deletes only itself. No other record deletes anything.",
     Control(
-        "the closing record is not deleted with the others",
+        "the COMMITTED or ABORTED record is not deleted with the others",
         "model.txn_log.state",
         "return Effect(remove_txn(txns, t.id), (*t.positions, position)",
         "return Effect(remove_txn(txns, t.id), t.positions",

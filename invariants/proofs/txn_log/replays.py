@@ -60,18 +60,18 @@ class Transaction:
             model.put_txn: _with_txn,
             model.remove_txn: _without_txn,
             model.delete_positions: lambda cfg, s, positions: s,  # changes no transaction, as its type says
-            replay.with_ended: lambda confirmed, txn, to: confirmed,  # what callers know, not what the store knows
+            replay.with_ended: lambda confirmed, txn, to: confirmed,  # a history variable; no claim here reads it
         }
         self.reader = Reader(self.known, stubs=stubs)
 
     def slot(self, name: str) -> Maybe:
         """Returns the followed transaction in any status, or None."""
         txn: Rec = unknown(Txn, name).replace({"id": self.id})
-        return Maybe(z3.Bool(f"{name} lives"), with_names(txn, name))
+        return Maybe(z3.Bool(f"{name} lives"), with_any_participants(txn, name))
 
     def map_of(self, here: Maybe) -> Rec:
         """Returns a map with this followed transaction and any other one."""
-        other: Rec = with_names(unknown(Txn, "other").replace({"id": self.record.fields["txn"]}), "other")
+        other: Rec = with_any_participants(unknown(Txn, "other").replace({"id": self.record.fields["txn"]}), "other")
         return Rec(Map, {"id": self.id, "here": here, "other": Maybe(z3.Bool("other lives"), other)})
 
     def effects(self, here: Maybe) -> list[tuple[list[Any], Maybe, Any]]:
@@ -92,7 +92,7 @@ class Transaction:
         return [(path.when, _here(path.value.fields["txns"])) for path in paths]
 
 
-def with_names(txn: Rec, name: str) -> Rec:
+def with_any_participants(txn: Rec, name: str) -> Rec:
     """Returns the transaction with arbitrary participants."""
     return txn.replace({each: bitmasks.unknown_mask(f"{name} {each}") for each in ("partitions", "subscriptions")})
 
@@ -244,7 +244,9 @@ def random_record(draw: random.Random, txn: int, op: Op | None = None) -> Record
 
 
 class Run:
-    """The followed transaction after any number of records, live and by a replay of undeleted records (`again`)."""
+    """The followed transaction after any number of records: in the store (`live`), and in a replay of the undeleted
+    records (`again`).
+    """
 
     def __init__(self, name: str, it: Transaction) -> None:
         self.live, self.again = it.slot(f"{name} live"), it.slot(f"{name} again")
