@@ -3,7 +3,7 @@
 Implements the `reference` rules and all settings of `model/negative_acks`. Buckets are kept in
 `impl/negative_acks/buckets.py`. Times are monotonic milliseconds.
 
-Complexities count dictionary operations as one; n is the number of pending buckets.
+Complexities count dictionary operations as one.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class NegativeAcks:
     # ---- calls
 
     def nack(self, entry: Position, redelivery_count: int | None, message_id: NackedId) -> Nacked | Refused:
-        """Adds an entry to its bucket and arms the timer. O(1), and O(n) for one nack in many."""
+        """Adds an entry to its bucket and arms the timer. Cost as `Buckets.add`."""
         if self._is_closed:
             return Refused("illegal_state", "the tracker is closed")
         delay, uses_backoff = self._delay, False
@@ -136,7 +136,7 @@ class NegativeAcks:
     # ---- time
 
     def advance_time(self, by: int, timer_lag: int) -> Elapsed:
-        """Advances the clock. O(log n) per run, and the redelivered entries."""
+        """Advances the clock. A run costs as `Buckets.take` and `MessageIds.take`."""
         end, runs = self.now + by, 0
         redeliveries: list[Redelivery] = []
         while self._timer is not None and (at := max(self._timer + timer_lag, self.now)) <= end:

@@ -64,7 +64,8 @@ def answer_of(cfg: Config, s: State, broker: int) -> int | None:
 def lookup(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber, broker: BrokerNumber) -> Step[State, str]:
     """`ServerCnx.handleLookup`: a client without address looks its topic up at a broker.
 
-    The broker answers from its view, or parks the lookup. Returns "answered" or "parked".
+    The broker answers from its view, or parks the lookup (`answer_of`). With `unregistered_uses_view` false, a broker
+    that is not registered rejects the lookup. Returns "answered" or "parked".
     """
     _, c = found(s, topic, client)
     if c is None or c.phase != "lookup":

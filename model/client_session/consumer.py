@@ -248,7 +248,10 @@ def negative_acknowledge(cfg: Config, s: State, message: Message) -> Step[State,
 
 
 def redelivering(cfg: Config, s: State, entry: int) -> State:
-    """Returns the state after REDELIVER of an entry reached the broker; without a session it is ignored."""
+    """Returns the state after REDELIVER of an entry reached the broker; without a session it is ignored.
+
+    An entry from the read position on, or without unacknowledged messages, is not added to `replay`.
+    """
     c = s.consumer
     if c.link.session != "open" or entry >= c.read or not unacked(cfg, s, entry):
         return s

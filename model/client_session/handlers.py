@@ -146,7 +146,7 @@ def handle(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
     receipt         see `receipted`
     send_error      "disconnected": the handler closes its connection, and sends all pending messages again later
     checksum_error  see `checksum_error`
-    message         "queued", or "dropped" if the ack of every message is grouped
+    message         "queued", or "dropped" if acks cover every message (`message_received`)
     corrupt         "discarded": the client acks the entry with a validation error, and drops the entry's messages
     """
     link = link_of(s, handler)
