@@ -309,7 +309,7 @@ def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, even
         return is_accepted(event) == (n is not None and not before.wrappers[n].released)
     t = thread_of(before, event)
     possible = t.at in PROGRAM[event.name][0]
-    wrapper = None
+    wrapper = None  # the wrapper whose lock the step needs
     if event.name == "insert":
         wrapper = event.arguments["wrapper"]
         possible = possible and before.wrappers[wrapper].pooled
@@ -463,12 +463,13 @@ def eviction_in_progress_changes_only_by_its_steps(cfg: Config, before: State, e
         if event.outcome is is_set:  # the step returns whether the field was null
             return False
         tasks += not is_set
-        is_set = not (is_set and cfg.late_trigger == "erases")
+        is_set = not (is_set and cfg.late_trigger == "erases")  # a thread that finds the field set may write null
     elif event.name == "begin_eviction" and is_accepted(event):
         tasks -= 1
     elif event.name == "begin_periodic_eviction" and is_accepted(event):
         is_set = is_set or cfg.periodic_task_overwrites_future
     elif event.name == "end_eviction" and is_accepted(event):
+        # the end of a periodic task that has not overwritten the field leaves the field as it is
         is_set = is_set and t.periodic and not cfg.periodic_task_overwrites_future
     return (after.eviction_in_progress, after.scheduled) == (is_set, tasks)
 

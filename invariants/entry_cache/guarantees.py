@@ -396,6 +396,7 @@ def storage_entry_was_cached_in_the_meantime(cfg: Config, before: State, event: 
     r = read_of(before, event)
     if r is None or not isinstance(event.outcome, Reading) or r.expected_reads <= 0:
         return False
+    # After all entries of the read, or `entries` of them in a short answer, or none after a failure.
     end = r.last + 1 if event.arguments.get("success") else r.first + event.arguments.get("entries", 0)
     return any((r.range_cache, Position(r.ledger, i)) in by_key(before) for i in range(r.first, end))
 
@@ -478,8 +479,9 @@ def every_request_completes(cfg: Config, s: State) -> bool:
 def scheduled_eviction_completes(cfg: Config, s: State) -> bool:
     """A scheduled eviction completes; then the total size is at most the trigger, unless there is nothing to evict.
 
-    The total size can stay above the trigger after `set_max_cache_bytes` lowers the maximum, because this schedules no
-    task. No scope that checks this property has that action.
+    If tasks run at once, none is scheduled, and the total size is not checked. The total size can stay above the
+    trigger after `set_max_cache_bytes` lowers the maximum, because this schedules no task. No scope that checks this
+    property has that action.
     """
     return not s.tasks and (not is_above_trigger(s) or not tasks_queued(cfg) or not entries(s) or _nothing_to_free(s))
 

@@ -232,6 +232,7 @@ def request_fails_only_if_its_storage_read_failed(cfg: Config, before: State, ev
         part = next((q.part for q in before.requests if q.number == request), None)
         if part is None or (part.kind == "mixed" and cfg.short_answer == "read_again"):
             return False
+        # `answer_oddly` has no argument `success`: its answer is short.
         fails_or_is_short = event.name in STORAGE_ANSWERS and not event.arguments.get("success")
         if not _is_incomplete(part) and not (fails_or_is_short and _awaits(part, event.arguments["storage_read"])):
             return False
@@ -279,7 +280,7 @@ def cache_misses_count_entries_and_bytes(cfg: Config, before: State, event: Even
     if r is None or isinstance(event.outcome, Refused):
         return True
     sizes = stored_sizes(cfg, r.cache, r.ledger)
-    # All entries, none after a failure, and as many as it has after a short answer.
+    # All entries of the read; none after a failure; `entries` in a short answer.
     returned = r.last - r.first + 1 if event.arguments.get("success") else event.arguments.get("entries", 0)
     stored = sizes[r.first : r.first + returned]
     was, now = before.counters, after.counters

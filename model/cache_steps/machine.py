@@ -344,7 +344,7 @@ def begin_periodic_eviction(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def measure(cfg: Config, s: State) -> Step[State, int]:
-    """`doEvictToWatermarkWhenOverThreshold`: reads the total, and begins a size pass if it is above trigger and target.
+    """`doEvictToWatermarkWhenOverThreshold`: begins a size pass if the total is above trigger and target.
 
     Returns the bytes to free; 0 ends the task.
     """
