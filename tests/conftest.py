@@ -29,11 +29,11 @@ from model.machine import Machine
 ROOT = Path(__file__).parent.parent
 RECORDINGS = ROOT / "tests" / "recordings"
 
-# What makes the output of a command another one: colours, and the width of help.
+# These variables change the output of a command: its colours, and the width of its help.
 for name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE", "COLUMNS", "LINES", "TERMINAL_WIDTH"):
     os.environ.pop(name, None)
 
-# An example may take any time, on a busy machine too, and every run has the same examples.
+# An example has no deadline, because the machine may be busy. Every run has the same examples.
 settings.register_profile(
     "tests", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
@@ -41,12 +41,12 @@ settings.load_profile("tests")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts the longest file first: begun last, it would leave the other worker idle."""
+    """Puts the tests with Spark, the slowest, first: begun last, they would leave the other workers idle."""
     items.sort(key=lambda item: "spark" not in item.keywords)
 
 
 def altered_twin(folder: Path, module: str, *changes: tuple[str, str]) -> Path:
-    """Copies the TLA+ modules into a new folder, with texts of a twin, each of which is there once, replaced."""
+    """Copies the TLA+ modules into a new folder, and replaces texts of a twin. Each text must occur once."""
     shutil.copytree(MODULES, folder)
     for old, new in changes:
         parts = [path for path in sorted(folder.glob(f"{module}*.tla")) if not path.stem.endswith("Properties")]
@@ -58,7 +58,7 @@ def altered_twin(folder: Path, module: str, *changes: tuple[str, str]) -> Path:
 
 
 def planned_steps(subject: str, seeds: Iterable[int]) -> int:
-    """The steps of the traces of these seeds under the reference; some seeds give long traces."""
+    """Returns the number of steps of the seeds' traces under the reference. Some seeds give long traces."""
     target = resolve(subject)
     return sum(plan_trace(target.subject, target.config, seed)[0].steps for seed in seeds)
 
@@ -66,10 +66,10 @@ def planned_steps(subject: str, seeds: Iterable[int]) -> int:
 def stepped(
     machine: Machine[Any, Any], cfg: Any, steps: Iterable[Any], start_at: Any = None, implementation: Any = None
 ) -> tuple[Any, list[Any]]:
-    """The state after some steps, each an action and its arguments, and their outcomes, after None.
+    """Runs steps, each an action and its arguments. Returns the state after them, and None followed by the outcomes.
 
-    An implementation that is given must agree in every step, if the config has the reference's rules. Where an
-    implementation must not be created (`fuzz/mutation/model_checks.py`), the model runs alone.
+    If an implementation is given and the config has the reference's rules, the implementation must agree in every
+    step. While a mutated model is checked (`fuzz/mutation/model_checks.py`), the model runs alone.
     """
     s, outcomes, body = start_at or machine.start(cfg), list[Any]([None]), None
     if implementation is not None and machine.is_reference(cfg):
@@ -86,20 +86,20 @@ def stepped(
 
 
 def ticking(seconds: float) -> Any:
-    """Stands in for the module `time`: a clock that each look advances, so that a limit is a number of looks."""
+    """Replaces the module `time`. Each call of `monotonic` advances the clock, so a time limit is a number of calls."""
     looks = count()
     return SimpleNamespace(monotonic=lambda: next(looks) * seconds)
 
 
 def wait_for(ready: Callable[[], Any], process: subprocess.Popen[Any]) -> None:
-    """Returns when the process has come so far; fails if it ends before."""
+    """Returns as soon as `ready` returns a true value. Fails if the process ends before."""
     while not ready():
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=0.05)
 
 
 def descendants(top: int, word: bytes = b"") -> list[int]:
-    """A process and those below it whose command line has a word."""
+    """Returns the ids of a process and its descendants, of those whose command line has a word."""
     parents, names = {}, {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
@@ -120,9 +120,9 @@ def descendants(top: int, word: bytes = b"") -> list[int]:
 
 
 def assert_agreement(subject: Subject, cfg: Any, steps: Iterable[Any]) -> None:
-    """Asserts that the implementation agrees in every step, each an action and its arguments, and no property fails.
+    """Runs steps, each an action and its arguments. The implementation must agree, and no property may fail.
 
-    Does nothing while a mutated model is judged, where constructors of implementations skip their test.
+    Does nothing while a mutated model is checked: the constructors of implementations then raise `Skipped`.
     """
     with contextlib.suppress(pytest.skip.Exception):
         pair = Pair(Target(subject, cfg))
@@ -131,7 +131,7 @@ def assert_agreement(subject: Subject, cfg: Any, steps: Iterable[Any]) -> None:
 
 
 class Ran(NamedTuple):
-    """What a command gave: exit code, standard output, standard error."""
+    """The result of a command: exit code, standard output, standard error."""
 
     code: int
     out: str
@@ -139,7 +139,7 @@ class Ran(NamedTuple):
 
     @property
     def json(self) -> Any:
-        """Standard output as the one JSON object that it must be."""
+        """Returns the JSON object on standard output, which must be one line."""
         assert self.out.count("\n") == 1, self.out
         return from_json(self.out)
 

@@ -24,7 +24,7 @@ REFERENCE, SHIPPED = m.reference.config, m.shipped.config
 
 
 def ask(cfg: Config, name: str, *arguments: Any) -> Any:
-    """Returns the outcome of a query without open batches, in the model and, under the reference, the implementation."""
+    """Returns the model's outcome of a query without open batches. Under the reference, the implementation must agree."""
     s, outcome = m.ack_set.step(cfg, m.start(cfg), name, arguments)
     assert s == m.start(cfg)
     assert not m.ack_set.is_reference(cfg) or getattr(AckSets(cfg), name)(*arguments) == outcome
@@ -52,8 +52,8 @@ def test_words_are_signed_and_the_first_one_is_the_lowest(words: tuple[int, ...]
     ("size", "current", "other", "right", "shipped"),
     [
         (128, (-1,), (-1,), True, False),  # both acknowledge 64..127, whose words were trimmed
-        (10, (1022,), (1022 - 32 + 1,), False, True),  # {0} and {5} of 10, padding clear
-        (10, (-2,), (-33,), False, False),  # the same, padding set, as callers pass them
+        (10, (1022,), (1022 - 32 + 1,), False, True),  # one acknowledges message 0, one message 5; padding clear
+        (10, (-2,), (-33,), False, False),  # the same messages; padding set, as callers pass it
         (10, (-2,), (-34,), True, True),
         (64, (), (), True, False),  # both acknowledge everything
         (10, None, (), False, False),
@@ -145,7 +145,7 @@ def test_an_invalid_argument_is_named(name: str, arguments: dict[str, Any], said
 
 
 def test_a_bug_can_be_seeded_before_the_component_is_imported() -> None:
-    """The types of its positions are looked up by the name of their module, which must be loaded."""
+    """Seeding looks the types of the component up by the names of their modules, so these must be loaded."""
     code = (
         "from fuzz.seeding import *; from fuzz.run.lockstep import *; from fuzz.subject import *; from fuzz.target import *;"
         "s = seed_bug([m for m in mutants_of('ack_set') if m.id == 'spec-flip-sets'][0]);"

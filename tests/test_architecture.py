@@ -35,7 +35,7 @@ def parsed(path: Path) -> ast.Module:
 
 @cache
 def imported(path: Path) -> set[str]:
-    """The modules that a file imports, wherever in it."""
+    """Returns the modules that a file imports, at the top or inside functions."""
     names: set[str] = set()
     for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Import):
@@ -59,7 +59,7 @@ def test_a_model_imports_the_standard_library_only(path: Path) -> None:
 
 #: The wire format, names of metrics and units of time, which are no rules.
 DATA = ("model.txn_writer.wire", "model.cache_metrics", "model.values")
-#: Proofs are about the model's functions. Everything else above the model states its rules itself.
+#: Proofs use the model's functions. Implementations and all other properties state the rules in their own code.
 INDEPENDENT = [p for layer in ("impl", "invariants") for p in (ROOT / layer).rglob("*.py") if "proofs" not in p.parts]
 
 
@@ -83,7 +83,7 @@ def test_an_implementation_or_property_shares_types_with_the_model_and_no_rule(p
 
 @pytest.mark.parametrize("path", ENGINES, ids=lambda p: p.relative_to(ROOT).as_posix())
 def test_no_engine_names_a_component(path: Path) -> None:
-    """A canary is also a term of the engines: there, only a literal names the component."""
+    """Engines use the word canary as a term. They name the component `canary` only if the word is a string."""
     text, components = path.read_text(), subject_names(without_canaries=True)
     named = [n for n in components if re.search(rf"\b{n}\b", text)]
     named += [n for n in subject_names() if n not in components and re.search(rf"[\"']{n}[\"']", text)]

@@ -1,4 +1,7 @@
-"""The loopback brokers alone, driven by random commands without sockets: the models repeat every decision."""
+"""The loopback brokers of `brokerproof client`, without sockets: the models make the same decisions.
+
+Random commands drive the brokers.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ class Client:
 
 
 def batch(size: int) -> bytes:
-    """A batch of messages without metadata of their own."""
+    """Returns a batch of messages that have no metadata of their own."""
     metadata: bytes = Metadata(num_messages_in_batch=size).SerializeToString()
     single = b"\x18\x01"  # payload_size 1
     return struct.pack(">I", len(metadata)) + metadata + (struct.pack(">I", len(single)) + single + b"7") * size
@@ -49,7 +52,7 @@ class Driver:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.brokers = Ordered(["pulsar://a", "pulsar://b"], deduplication=bool(seed % 2))
-        self.clients: dict[int, Client] = {}  # that are connected, by number
+        self.clients: dict[int, Client] = {}  # the connected ones, by number
         self.connected = 0
         self.subscribed = 0
         self.sequence = 0
@@ -58,14 +61,14 @@ class Driver:
         self.brokers.handle(client, command_of(kind, **fields), message)
 
     def connect(self) -> None:
-        """A client with a producer, mostly at the owner."""
+        """Connects a client with a producer, mostly to the owner."""
         broker = self.brokers.open_at if self.random.random() < 0.8 else self.random.randint(0, 1)
         self.connected += 1
         client = self.clients[self.connected] = Client(broker or 0, self.connected)
         self.command(client, Type.PRODUCER, topic=TOPIC, producer_id=0, request_id=0, producer_name=f"p{client.number}")
 
     def client(self) -> Client:
-        """A connected client, mostly one with a producer that the owner has accepted."""
+        """Returns a connected client, mostly one with a producer that the owner has accepted."""
         while not self.clients:
             self.connect()
         attached = [number for number, _ in self.brokers.topic(TOPIC).producers]
@@ -91,7 +94,7 @@ class Driver:
         self.sequence += self.random.choice((0, size, size, size))
 
     def consumer(self) -> tuple[Client, int]:
-        """A consumer, mostly one that is attached."""
+        """Returns a client and the number of a consumer, mostly of one that is attached."""
         attached = list(self.brokers.topic(TOPIC).consumers)
         if attached and self.random.random() < 0.8:
             client, number = self.random.choice(attached)
@@ -103,7 +106,7 @@ class Driver:
         self.command(client, Type.FLOW, consumer_id=number, permits=self.random.choice((1, 2, 10)))
 
     def ids(self, client: Client, number: int, words: tuple[Any, ...]) -> list[dict[str, Any]]:
-        """Ids of entries that a consumer holds, or of any."""
+        """Returns ids of at most two entries that a consumer holds, and sometimes of any other entry."""
         log = self.brokers.topic(TOPIC).log
         attached = self.brokers.topic(TOPIC).consumers.get((client.number, number))
         held = list(attached[1].pending) if attached else []
@@ -153,7 +156,7 @@ class Driver:
         self.brokers.restart()
 
     def run(self, steps: int = 120) -> dict[str, Any]:
-        """Takes random steps. Returns the report, as it comes through a pipe."""
+        """Takes random steps. Returns the report, after a round trip through JSON as through a pipe."""
         weights = {"send": 20, "flow": 20, "acknowledge": 12, "redeliver": 8, "subscribe": 8, "connect": 3}
         weights |= {"close": 3, "seek": 3, "drop": 1, "move": 1, "crash": 1}
         for name in self.random.choices(list(weights), list(weights.values()), k=steps):
@@ -198,7 +201,7 @@ def test_a_subscription_of_a_type_that_is_not_served_is_refused() -> None:
     ids=["earliest", "after an entry", "not in a batch", "inside a batch", "latest"],
 )
 def test_where_a_reader_starts(start: dict[str, int], first: int) -> None:
-    """Inside a batch the whole entry is delivered, and the client drops what it has read."""
+    """A reader that starts inside a batch gets the whole entry. Its client drops the messages that it has read."""
     driver, client = Driver(0), Client(0, 1)
     driver.command(client, Type.PRODUCER, topic=TOPIC, producer_id=0, request_id=0)
     for number in range(3):
@@ -216,7 +219,10 @@ def test_where_a_reader_starts(start: dict[str, int], first: int) -> None:
 def test_a_repeated_receipt_is_out_of_order_if_a_later_send_has_a_smaller_id(
     ids: tuple[int, ...], is_ended: bool
 ) -> None:
-    """The receipt of the second send is the newest; the third send is deferred."""
+    """The brokers repeat the receipt of the second send, because the third send is deferred.
+
+    `is_ended`: the client may end the connection.
+    """
     driver, client = Driver(0), Client(0, 1)
     driver.command(client, Type.PRODUCER, topic=TOPIC, producer_id=0, request_id=0)
     for number in ids[:2]:
@@ -228,7 +234,7 @@ def test_a_repeated_receipt_is_out_of_order_if_a_later_send_has_a_smaller_id(
 
 
 def test_a_consumer_is_waited_for_until_it_grants_permits() -> None:
-    """Before its client has SUCCESS, an application can still receive messages of the last session."""
+    """SUBSCRIBE is too early: until its client has SUCCESS, the application can get messages of the last session."""
     driver, client = Driver(0), Client(0, 1)
     driver.command(client, Type.SUBSCRIBE, topic=TOPIC, subscription="s", type=0, consumer_id=0, request_id=0)
     assert not driver.brokers.is_met("consumers", 1)
@@ -237,7 +243,7 @@ def test_a_consumer_is_waited_for_until_it_grants_permits() -> None:
 
 
 def test_no_order_is_in_force_after_the_end_of_orders() -> None:
-    """The SUCCESS of a SEEK, a late SUCCESS, and an ack set for a delivery that has not come."""
+    """Three orders end: to hold the answer of a SEEK back, to answer a SUBSCRIBE late, to deliver with an ack set."""
     driver, client = Driver(0), Client(0, 1)
 
     def subscribe(number: int) -> None:

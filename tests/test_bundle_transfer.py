@@ -23,7 +23,7 @@ SUBJECT = find_subject("bundle_transfer")
 TestBundleTransfer = stateful_test(SUBJECT)
 
 ONE = Config(producers=1, consumers=0)
-#: Protocol steps of the client, the source and the destination in a run that nothing disturbs.
+#: Steps of an undisturbed transfer: the records of the channel, the reconnection of the client, its next message.
 HAND_OVER: tuple[Any, ...] = (
     ("publish", 0),
     ("deliver", 1),
@@ -45,7 +45,7 @@ STORE: tuple[Any, ...] = (("process", 0, 0), ("confirm", 0, 1), ("receive", 0, 0
 
 
 def ran(cfg: Config, *steps: Any) -> tuple[State, list[Any]]:
-    """The state after some steps and their outcomes; the implementation agrees under reference rules."""
+    """Returns the state after some steps, and their outcomes. Under the reference, the implementation must agree."""
     state, outcomes = bundle_transfer.start(cfg), []
     implementation = BundleTransfer(cfg) if bundle_transfer.is_reference(cfg) else None
     for name, *arguments in steps:
@@ -59,7 +59,7 @@ def ran(cfg: Config, *steps: Any) -> tuple[State, list[Any]]:
 
 
 def done(cfg: Config, *steps: Any) -> State:
-    """The state after steps of which none is refused."""
+    """Returns the state after some steps, none of which may be refused."""
     state, outcomes = ran(cfg, *steps)
     refused = [(step, outcome) for step, outcome in zip(steps, outcomes, strict=True) if isinstance(outcome, Refused)]
     assert refused == []
@@ -70,7 +70,7 @@ def done(cfg: Config, *steps: Any) -> State:
 
 
 def test_happy_path() -> None:
-    """One message is confirmed by the source, one is ignored in the window; both end in the log, without lookup."""
+    """The source confirms one message and ignores another during the transfer. Both end in the log, without lookup."""
     sent = (("send", 0, 0), ("process", 0, 0), ("confirm", 0, 0), ("transfer", 1), ("deliver", 0), ("send", 0, 0))
     state, outcomes = ran(ONE, *sent, ("process", 0, 0), ("close_ledger", 0, 0))
     assert outcomes[-2] == "ignored"
@@ -116,7 +116,7 @@ def test_processed_message_is_delivered_again_after_a_transfer() -> None:
 
 
 def test_source_that_stops_before_it_reads_owned_sends_no_address() -> None:
-    """So does a broker that shuts down: its disabled channel drops the Owned record, and its clients look up."""
+    """A broker that shuts down sends none either: its disabled channel drops the Owned record. Its clients look up."""
     ignored = (("transfer", 1), ("deliver", 0), ("send", 0, 0), ("process", 0, 0), ("close_ledger", 0, 0))
     stopped = (*ignored, *HAND_OVER[:4], ("deliver", 1), ("crash", 0), ("lookup", 0, 0, 1))
     again = (("connect", 0, 0), *RECONNECT[3:], *STORE)
@@ -206,7 +206,7 @@ def test_recovery_may_keep_an_unconfirmed_entry_of_a_dead_source() -> None:
 
 
 def test_override_to_the_source_leaves_half_closed_topics() -> None:
-    """As merged, a forced Owned of the source closes nothing: clients stay at a topic that ignores them."""
+    """With the shipped rule, a forced Owned of the source closes nothing: clients stay at a topic that ignores them."""
     back = (*CLOSED, ("override_stuck", 0), ("deliver", 0), ("disconnect", 0, 0))
     assert ran(ONE, *back)[1][-1] == 0
     assert isinstance(ran(ONE._replace(stale_topics_closed_on="owner_names_source"), *back)[1][-1], Refused)
@@ -223,7 +223,10 @@ def test_old_instance_s_clean_up_removes_a_new_topic() -> None:
 
 
 def test_source_that_misses_owned_still_closes_its_topic() -> None:
-    """The bundle moves on to broker 2 before the source reads on: as merged, no record that it sees names it."""
+    """The bundle moves on to broker 2 while the source reads no record. The source then jumps to the last record.
+
+    With the shipped rule, the source does not close its topic, because that record does not name it as the source.
+    """
     moved = (*CLOSED, *HAND_OVER[:4], ("deliver", 1), ("transfer", 2), ("deliver", 1), ("publish", 1), ("jump", 2))
     missed = (*moved, ("publish", 2), ("jump", 0), ("disconnect", 0, 0))
     assert ran(ONE, *missed)[1][-1] == 2
@@ -231,7 +234,7 @@ def test_source_that_misses_owned_still_closes_its_topic() -> None:
 
 
 def test_failed_close_is_retried_and_not_forgotten() -> None:
-    """As merged, the topic leaves the cache with its clients attached, and nothing is appended."""
+    """With the shipped rule, the topic leaves the cache with its clients attached, and no record is appended."""
     failed = (("transfer", 1), ("deliver", 0), ("fail_close", 0, 0))
     assert ran(ONE, *failed, ("close_ledger", 0, 0), ("publish", 0))[1][-1] is True
     forgotten = ran(ONE._replace(failed_close_evicts=True), *failed, ("publish", 0))
@@ -247,7 +250,7 @@ def test_timeout_of_the_close_does_not_release_an_open_ledger() -> None:
 
 
 def test_destination_without_registration_does_not_load_early() -> None:
-    """As merged, the destination loads while the source still serves; fencing alone protects the log."""
+    """With the shipped rule, the destination loads while the source still serves. Only fencing protects the log."""
     begun = (("transfer", 1), ("deliver", 1), ("break_connection", 0, 0), ("lookup", 0, 0, 0), ("lose_session", 1))
     moved = (("deliver", 0), ("receive", 0, 0), ("lookup", 0, 0, 0), ("connect", 0, 0))
     steps = (*begun[:2], ("deliver", 0), *begun[2:], *moved, ("begin_load", 0, 1), ("open_topic", 0, 1, 0))
@@ -273,7 +276,7 @@ TAKEN_OVER: tuple[Any, ...] = (
 
 
 def broken(cfg: Config, *steps: Any) -> set[str]:
-    """The properties that a run breaks."""
+    """Returns the properties that some steps violate."""
     found = set()
     pair = Pair(Target(SUBJECT, cfg, model_only=True))
     for name, *arguments in steps:
@@ -287,7 +290,7 @@ def broken(cfg: Config, *steps: Any) -> set[str]:
     [("refresh", set()), ("shutdown", set()), ("stale", {"broker_reads_channel_before_it_opens_topic"})],
 )
 def test_stale_owner_after_session_loss(rule: Any, outcome: set[str]) -> None:
-    """apache/pulsar#24478, and the session-expired policy `shutdown`: a broker that loses its session shuts down."""
+    """apache/pulsar#24478 (`refresh`), and the session-expired policy `shutdown`, prevent it."""
     failed = (("send", 0, 0), ("process", 0, 0), ("confirm", 0, 0), ("register", 0), ("receive", 0, 0))
     again = (("lookup", 0, 0, 0), ("connect", 0, 0), ("begin_load", 0, 0), ("open_topic", 0, 0, 0))
     steps = (*TAKEN_OVER, *failed, *again)
@@ -349,8 +352,10 @@ def test_broker_that_shuts_down_on_session_loss_breaks_no_property() -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize(("freed", "states"), [((), 292), (("break_connection",), 1_482)])
 def test_shipped_rules_end_at_a_fenced_topic(freed: tuple[str, ...], states: int) -> None:
-    """Scope session has 292 states as merged and 4,202 under the reference: after an override to the source no step but a
-    broken connection or a crash frees the clients of its fenced topic, and both are outside this scope."""
+    """After an override to the source, only a broken connection or a crash frees the clients of its fenced topic.
+
+    The scope session has neither. It has 292 states under the shipped rules, and 4,202 under the reference.
+    """
     scope = SUBJECT.scopes["session"]
     found = explore(Space(SUBJECT, "pulsar-2026-09", replace(scope, actions=(*scope.actions, *freed))))
     assert found.distinct_states == states

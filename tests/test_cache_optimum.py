@@ -1,4 +1,8 @@
-"""The offline optimum of the cache study: the sweep, and its bounds, against the definitions."""
+"""The offline optimum of the cache study: the fewest storage reads of a cache that knows the future.
+
+`kept` (the sweep) and `Optimum` compute the optimum, or bounds of it, quickly. These tests compare them with the
+definitions, which try all possibilities.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ from fuzz.workloads.caches.optimum import Interval, Optimum, kept, most_by_area,
 
 
 def most_kept(intervals: list[Interval], capacity: int) -> int:
-    """The definition: the largest subset that fits at all times."""
+    """Returns the size of the largest subset of the intervals that fits at all times. Tries all subsets."""
     best = 0
     for chosen in itertools.product((False, True), repeat=len(intervals)):
         if sum(chosen) > best and occupancy(intervals, chosen)[0] <= capacity:
@@ -37,7 +41,7 @@ def test_sweep_is_optimal_for_equal_sizes_and_bounds_the_optimum_otherwise() -> 
 
 
 def test_keeping_the_first_to_come_is_not_optimal() -> None:
-    """The control of the sweep."""
+    """The control of the test before: a choice in the order of the starts is often worse."""
     rng, worse = Random(1), 0
     for _ in range(60):
         intervals = sorted(drawn(rng, (1,)))
@@ -50,9 +54,9 @@ def test_keeping_the_first_to_come_is_not_optimal() -> None:
 
 
 def fewest_read(stream: list[tuple[int, int | None, int]], capacity: int, latency_us: int) -> int:
-    """The definition: the fewest entries read from storage, whatever a cache keeps after each event.
+    """Returns the fewest entries read from storage, over all choices of what a cache keeps after each event.
 
-    `stream` has times, readers (None: the entry is added) and entries; all entries have size 1.
+    `stream` has times, readers (None: the entry is added) and entries. All entries have size 1.
     """
     states: dict[tuple[frozenset[int], frozenset[tuple[int, int]]], int] = {(frozenset(), frozenset()): 0}
     for at, reader, entry in stream:
@@ -92,7 +96,7 @@ def solved(stream: list[tuple[int, int | None, int]], capacity: int, latency_us:
 
 
 def test_bounds_enclose_the_fewest_storage_reads() -> None:
-    """Also while reads join storage reads in flight; without latency, the bounds are equal."""
+    """This holds also if reads join storage reads in flight. Without latency, the bounds are equal."""
     rng, equal = Random(3), 0
     for _ in range(150):
         times = sorted(rng.sample(range(40), 9))
@@ -108,7 +112,7 @@ def test_bounds_enclose_the_fewest_storage_reads() -> None:
 
 
 def test_with_latency_the_bounds_may_differ() -> None:
-    """Nothing is in flight after the hit at 1, so a cache of one entry has to choose; the upper bound does not."""
+    """After the hit at time 1, the cache can keep entry 0 or entry 1, not both. The optimistic bound keeps both."""
     stream = [(0, None, 0), (1, 1, 0), (1, None, 1), (2, 2, 0), (100, 1, 1)]
     assert fewest_read(stream, 1, 10) == 1
     assert (solved(stream, 1, 10).storage_entries, solved(stream, 1, 10).is_exact) == (0, False)

@@ -19,6 +19,7 @@ TestCacheSteps = stateful_test(find_subject("cache_steps"))
 
 BASE = Config(positions=3, pool=3, inserters=2, removers=1, readers=1)
 RUNS = {run.name: run for run in all_runs(MODULES) if run.component == "cache_steps"}
+#: The steps that begin a size pass, that evict one entry, and that remove one entry.
 SIZE_PASS = ("begin_eviction", "measure")
 EVICT_ONE = ("peek", "visit_for_size", "unmap_evicted", "mark_evicted_removed", "subtract_evicted", "pop", "recycle")
 REMOVE_ONE = (("find_next", 0), ("take", 0), ("unmap", 0), ("mark_removed", 0))
@@ -27,7 +28,7 @@ Action = tuple[Any, ...] | str
 
 
 def after(cfg: Config, *steps: Action, on: State | None = None) -> tuple[State, Any]:
-    """The state after some steps, and the last one's outcome."""
+    """Returns the state after some steps, and the outcome of the last one."""
     s, outcome = on or start(cfg), None
     for step in steps:
         name, *arguments = (step,) if isinstance(step, str) else step
@@ -36,23 +37,23 @@ def after(cfg: Config, *steps: Action, on: State | None = None) -> tuple[State, 
 
 
 def profile(name: str) -> Config:
-    """The settings of these examples with the rules of a profile."""
+    """Returns the rules of a profile with the settings of these examples."""
     rules: Config = cache_steps.profiles[name].config
     return rules._replace(positions=3, pool=3, inserters=2, removers=1, readers=1)
 
 
 def put(position: int, wrapper: int, inserter: int = 0) -> list[Action]:
-    """An entry is inserted and counted by its cache; not yet in the total."""
+    """Returns the steps that insert an entry and count it in its cache, but not yet in the total."""
     return [("insert", inserter, 0, position, wrapper), ("publish", inserter), ("count_in_cache", inserter)]
 
 
 def added(position: int, wrapper: int, inserter: int = 0) -> list[Action]:
-    """An entry is inserted, and the total counts it; the eviction is not yet scheduled."""
+    """Returns the steps that insert an entry and count it in the total, but schedule no eviction yet."""
     return [*put(position, wrapper, inserter), ("count_in_total", inserter)]
 
 
 def whole(position: int, wrapper: int) -> list[Action]:
-    """A whole insert that schedules an eviction."""
+    """Returns the steps of a whole insert, which schedules an eviction."""
     return [*added(position, wrapper), ("schedule", 0)]
 
 
@@ -83,7 +84,7 @@ def test_wrapper_is_locked_until_its_cache_counts_the_bytes() -> None:
 
 
 def test_concurrent_removal_and_eviction_count_the_entry_once() -> None:
-    """The removal finds the wrapper, the eviction removes it first: the removal unlocks it without counting it."""
+    """The removal finds the wrapper, but the eviction removes the entry first. The removal does not count the entry."""
     s, _ = after(BASE, *whole(1, 0), ("remove", 0, 0, 2), ("find_next", 0), *SIZE_PASS, *EVICT_ONE)
     s, is_mine = after(BASE, ("take", 0), on=s)
     assert (is_mine, s.sizes) == (False, (0,))
@@ -101,7 +102,7 @@ def test_slot_of_removed_entry_stays_until_an_eviction_visits_it() -> None:
 
 
 def test_late_lookup_sets_accessed_of_a_reused_wrapper() -> None:
-    """The wrapper is recycled and reused: the other entry is requeued, and the lookup misses."""
+    """During the lookup, the wrapper is recycled and reused. The lookup misses; the new entry counts as accessed."""
     cfg = BASE._replace(extend_ttl_of_recently_accessed=True)
     s, _ = after(cfg, *whole(0, 0), ("find", 0, 0, 0), ("compare", 0), *SIZE_PASS, *EVICT_ONE, *added(2, 0, 1))
     s, _ = after(cfg, ("set_accessed", 0), on=s)
@@ -132,7 +133,7 @@ def test_late_trigger_keeps_the_future() -> None:
     assert (scheduled, s.eviction_in_progress, s.scheduled) == (False, True, 1)
 
 
-# ---- profiles with a seeded or shipped bug
+# ---- profiles with a seeded or shipped bug: the name of a test begins with the profile
 
 
 def test_future_erased_both_triggers_schedule_a_task() -> None:
@@ -202,6 +203,7 @@ BREAKS = {
     "future_overwritten": ("eviction_is_in_progress_while_task_exists", 17),
     "bytes_kept": ("cache_size_equals_sum_of_entry_sizes", 16),
 }
+#: The controls whose exploration takes long.
 LONG = {"future_erased"}
 
 
@@ -226,4 +228,4 @@ def test_released_never_passed_removal_does_not_terminate() -> None:
 
 def test_every_profile_has_a_control_that_violates_a_property() -> None:
     broken = {run.profile for run in RUNS.values() if run.violates}
-    assert broken == set(cache_steps.profiles), "reference: endless lookups"
+    assert broken == set(cache_steps.profiles), "the control of the reference has endless lookups"

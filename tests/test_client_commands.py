@@ -1,4 +1,4 @@
-"""The commands for real clients: known deviations are replayed, campaigns merge their findings, and bad input is one line."""
+"""The commands for real clients: known deviations are replayed, campaigns merge findings, and bad input is named."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_command_names_a_known_deviation_and_replays_it(brokerproof: Any) ->
 
 
 class Cut(Inline):
-    """Runs tasks in this process, cut as for a number of slots."""
+    """Runs tasks in this process, and divides the work among them as for a number of slots."""
 
     def __init__(self, slots: int) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ def test_a_campaign_shrinks_what_its_profile_does_not_know() -> None:
     assert (found.shrunk_length, found.reproduced) == (4, True)
 
 
-def test_wrong_names_in_a_campaign_of_a_scenario_are_one_line(brokerproof: Any) -> None:
+def test_wrong_names_in_a_campaign_of_a_scenario_are_named(brokerproof: Any) -> None:
     assert "there is no scenario nothing; there are " in brokerproof("campaign", "client.nothing").err
     assert (
         "client.producer has no profile nobody" in brokerproof("campaign", "client.producer", "--profile", "nobody").err
@@ -103,7 +103,7 @@ def test_wrong_names_in_a_campaign_of_a_scenario_are_one_line(brokerproof: Any) 
         ('{"scenario": "transfer", "settings": {}, "steps": []}', "a schedule of transfer"),
     ],
 )
-def test_a_bad_schedule_is_one_line(brokerproof: Any, text: str, why: str) -> None:
+def test_an_error_in_a_schedule_is_named(brokerproof: Any, text: str, why: str) -> None:
     Path("bad.json").write_text(text)
     ran = brokerproof("client", "producer", "--trace", "bad.json")
     assert ran.code == 2
@@ -111,6 +111,6 @@ def test_a_bad_schedule_is_one_line(brokerproof: Any, text: str, why: str) -> No
     assert why in ran.err
 
 
-def test_unknown_names_are_one_line(brokerproof: Any) -> None:
+def test_an_error_for_an_unknown_name_lists_the_known_names(brokerproof: Any) -> None:
     assert "producer" in brokerproof("client", "nothing").err
     assert "reference" in brokerproof("client", "producer", "--profile", "nobody").err

@@ -1,4 +1,4 @@
-"""`brokerproof compare`: rows of a run of the model, the plot, and why one topic stands for many."""
+"""`brokerproof compare`: the measured costs, the plot, and why one topic of a kind stands for all."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from fuzz.workloads.transfer import measured
 from model.bundle_transfer.state import Config
 
 SUBJECT = find_subject("bundle_transfer")
-SHARED = ("topic",)
+#: The first argument of an action of a topic.
+OF_A_TOPIC = ("topic",)
 
 
 def test_json_has_a_row_for_each_policy_and_size(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_the_heading_of_the_gap_says_what_is_counted(capsys: pytest.CaptureFixtu
     ],
 )
 def test_costs_of_one_topic(policy: str, costs: tuple[int, ...]) -> None:
-    """Lookups, publish gap, ignored sends and appends; a crash is survived at every step, and loses no message."""
+    """The costs are lookups, publish gap, ignored sends and appends. A crash after any step duplicates no message."""
     row = measured(policy, 1, deduplication=True)
     assert (row.client_lookups, row.publish_gap_steps, row.ignored_sends, row.channel_appends) == costs
     assert row.worst_duplicates == 0
@@ -68,7 +69,7 @@ def test_more_loads_than_a_broker_begins_at_once_lengthen_the_gap_unless_they_ar
 
 @pytest.mark.parametrize("variant", ["V0", "V2"])
 def test_topic_step_depends_on_its_own_topic_only(variant: str) -> None:
-    """The workload runs one topic of each kind: a step of a topic reads the records, the brokers and that topic."""
+    """So `compare transfer` may run one topic for all topics of a kind."""
     taken = 0
     for seed in range(20):
         config = find_profile(SUBJECT, variant if variant != "V0" else "reference")._replace(topics=2)
@@ -76,7 +77,7 @@ def test_topic_step_depends_on_its_own_topic_only(variant: str) -> None:
         cfg: Config = plan_trace(SUBJECT, config, seed)[0].config
         for name, arguments in generate(SUBJECT, config, seed, 150):
             after, outcome = SUBJECT.machine.step(cfg, state, name, arguments)
-            if SUBJECT.machine.actions[name].names[:1] == SHARED:
+            if SUBJECT.machine.actions[name].names[:1] == OF_A_TOPIC:
                 topic = arguments[0]
                 alone = state._replace(topics=(state.topics[topic],))
                 alone, again = SUBJECT.machine.step(cfg, alone, name, (0, *arguments[1:]))

@@ -54,9 +54,10 @@ versions = "master"
 """
 
 
-#: The steps in which each defect is found, as far as that is written down.
+#: By defect, the number of steps until it is found, from EVIDENCE.md.
 STEPS = {key: int(result.split()[0].replace(",", "")) for key, result in written_in(EVIDENCE).items()}
-#: Of each component the defect that is found first, unless that takes seconds; the nightly tests find every defect.
+#: Of each component the defect that is found in the fewest steps, if these are at most 100,000. The nightly tests
+#: search every defect.
 SOONEST = [
     row
     for name in dict.fromkeys(row.component for row in ROWS)
@@ -65,8 +66,8 @@ SOONEST = [
 ]
 
 
-#: The shortest traces of the defects that need more than LONG steps: the explorer's; of `stale-owner-loads-topic-again`
-#: and of the managed ledger the shortest known, because no scope reaches these defects.
+#: The defects whose shortest trace has more than LONG steps, with its length. The explorer finds the shortest trace.
+#: No scope reaches `stale-owner-loads-topic-again` and the defects of the managed ledger: the shortest known traces.
 SHORTEST = {
     "clean-up-by-name-removes-new-topic": 11,
     "late-confirmation-of-fenced-add": 12,
@@ -92,7 +93,7 @@ def test_a_defect_is_found_and_its_trace_is_short(row: Defect) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row.component}-{row.id}")
 def test_a_profile_shows_its_defects(row: Defect) -> None:
-    """Random traces break the row's property under the whole profile: no other defect of the profile hides it."""
+    """Random traces violate the row's property under the whole profile: no other defect of the profile hides it."""
     subject = find_subject(row.component)
     lockstep = Lockstep(Target(subject, find_profile(subject, row.profile)))
     lockstep.check_only(row.property)
@@ -124,7 +125,7 @@ def test_the_page_is_what_its_generator_writes() -> None:
 
 
 def test_a_report_is_shown_or_has_a_reason() -> None:
-    """The components of the load manager and of its clients show most reports about them."""
+    """No report about the load manager and its clients is both shown and listed as not expressible. Most are shown."""
     names = ("ownership_channel", "bundle_transfer", "client_session")
     shown = {report for name in names for report in shown_reports(name)}
     assert not shown & {report for name in names for report in not_expressible(name)}
@@ -232,6 +233,6 @@ def test_the_evidence_is_what_its_generator_writes() -> None:
     assert table_in(EVIDENCE) == table_of(ROWS, known), "make evidence"
 
 
-def test_every_component_has_its_file_read() -> None:
+def test_every_file_belongs_to_a_component() -> None:
     present = {path.stem for path in (ROOT / "fuzz" / "defects").glob("*.toml")}
     assert present <= set(subject_names())

@@ -1,4 +1,4 @@
-"""Recordings with gaps: the verdict against trying all calls, the budget, corrupted recordings."""
+"""Recordings with gaps: verdicts equal those of a search of all states, the budget, corrupted recordings."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Item = tuple[str, int] | int  # an operation of a counter, or the size of a gap
 
 
 def search(items: list[Item], budget: int = 1000) -> Any:
-    """A counter to which a call adds 1 or 10."""
+    """Searches the gaps in a recording of a counter. A call in a gap adds 1 or 10 to the counter."""
 
     def outcomes(operation: tuple[str, int], state: int) -> list[tuple[int, int]]:
         return [(state + operation[1], state + operation[1])] if operation[0] == "add" else [(state, state)]
@@ -54,7 +54,7 @@ def test_small_recordings(items: list[Item], agreement: Agreement, possible: set
     assert (verdict.agreement, set(verdict.possible)) == (agreement, possible)
 
 
-def test_verdicts_equal_those_of_all_sets_of_states() -> None:
+def test_verdicts_equal_those_of_a_search_of_all_states() -> None:
     chance, results = random.Random(3), []
     for _ in range(200):
         items: list[Item] = []
@@ -84,7 +84,7 @@ def test_a_budget_ends_the_search() -> None:
 
 
 def recorded(name: str, seed: int, steps: int = 60) -> Trace:
-    """A trace of the model with every outcome, and the observation after each eighth operation."""
+    """Returns a trace of the model with every outcome, and the observation after every eighth operation."""
     target = resolve(name)
     machine, cfg = target.subject.machine, plan_trace(target.subject, target.config, seed)[0].config
     state, operations = machine.start(cfg), []
@@ -102,7 +102,7 @@ def with_gap(trace: Trace, at: int, size: int) -> Trace:
 
 
 def corrupted(trace: Trace, after: int, chance: random.Random) -> Trace | None:
-    """The trace with one result after the gap replaced by that of another operation of the same name, if one differs."""
+    """Returns the trace with one result after the gap replaced by a different result of the same action, or None."""
     operations = list(trace.operations)
     for at in chance.sample(range(after + 1, len(operations)), len(operations) - after - 1):
         one = operations[at]
@@ -119,9 +119,9 @@ def verdict_of(trace: Trace) -> str:
 
 
 def detected(name: str, size: int, seeds: range) -> float:
-    """The share of corrupted recordings that disagree; those that are not corrupted must not.
+    """Returns the share of corrupted recordings that disagree. Recordings that are not corrupted must agree.
 
-    Seeds with wide values are left out: a gap hides no call with arguments that are nowhere else.
+    Seeds with wide values are left out: their gap may need arguments that the search does not try.
     """
     found, target = [], resolve(name)
     for seed in [each for each in seeds if not plan_trace(target.subject, target.config, each)[0].wide]:
@@ -193,7 +193,7 @@ def test_a_bad_gap_is_one_line(brokerproof: Any) -> None:
 
 
 def test_states_without_an_order_are_never_compared() -> None:
-    """Two points of the agenda with equal priority: a state found again with fewer calls, and a new one."""
+    """Two states on the agenda of the search may have equal priority. The states here (None, 1, "x") have no order."""
     chance, values = random.Random(1), (None, 1, "x", 3)
     for _ in range(1500):
         after = {each: [chance.choice(values) for _ in range(2)] for each in values}

@@ -1,4 +1,4 @@
-"""Seeds: the same everywhere, driven by the state, and reaching every edge that the subject names."""
+"""Traces from seeds: equal in every process, dependent on the state, with every value of every domain."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REFERENCE = find_profile(SUBJECT, "reference")
 
 
 def test_a_seed_is_the_same_in_every_process() -> None:
-    """Also under another hash seed: nothing depends on the order of sets or on hashes of texts."""
+    """This holds also under another hash seed: nothing depends on the order of sets or on hashes of texts."""
     code = (
         "from fuzz.subject import *; from fuzz.run.generate import *; s = find_subject('range_cache');"
         "print([list(generate(s, find_profile(s, 'reference'), seed)) for seed in range(5)])"
@@ -107,7 +107,7 @@ def test_a_swarm_may_leave_an_action_out() -> None:
 
 
 def test_equal_arguments_are_not_identical() -> None:
-    """A bug that compares keys by identity must show."""
+    """Otherwise a bug that compares keys by identity would not show."""
     first = Position(1, 2)
     second = copy_of((first, 3))[0]
     assert second == first
@@ -152,7 +152,7 @@ def test_the_dictionary_has_the_integers_of_the_source_and_their_neighbours() ->
 
 
 def test_a_seeded_bug_adds_its_integers_to_the_dictionary() -> None:
-    """As if the changed module were the component's own: a bug that needs a number of its own must show."""
+    """A bug that shows only at a number in its own code must be found."""
     source = source_of("impl.range_cache")
     line = "    def advance(self, nanos: int) -> None:\n"
     assert source.count(line) == 1
@@ -169,7 +169,7 @@ def test_a_seeded_bug_adds_its_integers_to_the_dictionary() -> None:
 
 def test_integers_inside_a_value_are_named_and_replaced() -> None:
     action = find_subject("batch_acks").machine.actions["ack_individual"]
-    param, value = action.params[0], decoder_value("batch_acks", "ack_individual")
+    param, value = action.params[0], value_with_words("batch_acks", "ack_individual")
     found = list(leaves(param.annotation, value, param.name))
     assert {leaf.name for leaf in found} == {"ledger", "entry", "ack_set"}
     for leaf in found:
@@ -178,15 +178,15 @@ def test_integers_inside_a_value_are_named_and_replaced() -> None:
         assert [x.value for x in leaves(param.annotation, changed, "")].count(12345) == 1
 
 
-def decoder_value(name: str, action: str) -> object:
-    """An argument of an action that has words."""
+def value_with_words(name: str, action: str) -> object:
+    """Returns a first argument of the action that has the words of an ack set."""
     subject = find_subject(name)
     calls = (c for seed in range(9) for c in generate(subject, find_profile(subject, "reference"), seed))
     return next(c.arguments[0] for c in calls if c.action == action and "(1," in str(c.arguments) and len(c.arguments))
 
 
 def kinds_of(seeds: int) -> dict[str, list[int]]:
-    """The seeds of each kind of trace."""
+    """Returns the seeds of each kind of trace."""
     found: dict[str, list[int]] = {"ordinary": [], "wide": [], "bursts": [], "long": []}
     for seed in range(seeds):
         plan = plan_trace(SUBJECT, REFERENCE, seed)[0]
@@ -218,20 +218,20 @@ def test_wide_values_are_legal(name: str) -> None:
 
 
 def test_large_values_do_not_drown_small_ones() -> None:
-    """Ledgers of 2^31 and beyond in some wide traces; in others, and in most calls, the subject's own."""
+    """Some wide traces have ledger ids from 2^31 on. Most calls have the ledger ids of the subject's domain."""
     ledgers: list[list[int]] = []
     for seed in kinds_of(640)["wide"]:
         calls = generate(SUBJECT, REFERENCE, seed)
         ledgers.append([x.ledger for call in calls for x in call.arguments if isinstance(x, Position)])
     large = [sum(ledger >= 2**31 for ledger in each) / len(each) for each in ledgers]
-    assert any(each > 0.9 for each in large), "shifted: all calls meet in the same ledgers"
-    assert any(0.05 < each < 0.5 for each in large), "replaced: some"
+    assert any(each > 0.9 for each in large), "shifted ids: nearly all calls of a trace have large ledger ids"
+    assert any(0.05 < each < 0.5 for each in large), "replaced ids: some calls of a trace have them"
     assert statistics.mean(large) < 0.25
     assert 0 in {ledger for each in ledgers for ledger in each}, "0 is a ledger id"
 
 
 def test_a_profile_in_nanoseconds_gets_no_bare_milliseconds() -> None:
-    """Wide durations of negative_acks are in the unit of the clock."""
+    """Wide durations are in the unit of the profile's clock."""
     subject = find_subject("negative_acks")
     found: dict[str, set[int]] = {}
     for profile in ("cpp", "reference"):
@@ -292,7 +292,7 @@ def test_many_transactions_are_open_in_traces_with_bursts(name: str, transaction
 
 @pytest.mark.parametrize("name", subject_names())
 def test_every_action_with_a_weight_is_in_every_table(name: str) -> None:
-    """Shares are rounded up: the last actions must not be cut off."""
+    """The shares of the actions are rounded up, and the last actions must not be cut off."""
     subject = find_subject(name)
     calls = possible_calls(subject, subject.machine.config())
     for swarm in ("", *subject.swarms):

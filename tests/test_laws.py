@@ -1,4 +1,4 @@
-"""What is true of every component, whatever it does."""
+"""What holds for every component."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SEEDS = range(12)
 
 
 def states(subject: Subject, profile: str, steps: int = 60) -> list[tuple[object, object]]:
-    """Configs and states that a few seeds reach."""
+    """Returns configs and states that a few seeds reach."""
     reached = []
     for seed in SEEDS:
         cfg = plan_trace(subject, find_profile(subject, profile), seed)[0].config
@@ -42,7 +42,7 @@ def profiles() -> list[tuple[str, str]]:
 
 
 def every_profile() -> list[Any]:
-    """The reference for every change, the other profiles nightly."""
+    """Returns the parameters of a test of all profiles. Only the reference is tested for every change."""
     return [pytest.param(*pair, marks=[pytest.mark.nightly] * (pair[1] != "reference")) for pair in profiles()]
 
 
@@ -74,7 +74,7 @@ def test_states_that_differ_only_in_names_behave_alike(name: str, profile: str) 
 
 @pytest.mark.parametrize(("name", "profile"), implemented())
 def test_an_implementation_can_be_loaded_in_any_state(name: str, profile: str) -> None:
-    """`load` is the inverse of `view`: for every action, a loaded implementation behaves like the model."""
+    """`load` is the inverse of `view`, and a loaded implementation executes every action as the model does."""
     subject = find_subject(name)
     for cfg, state in states(subject, profile)[::23]:
         body = subject.implementation.load(cfg, state)
@@ -102,7 +102,7 @@ def test_observations_and_outcomes_are_plain_data(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_action_and_setting_is_documented(name: str) -> None:
+def test_every_action_and_profile_is_documented(name: str) -> None:
     machine = find_subject(name).machine
     assert all(action.docstring for action in machine.actions.values())
     assert all(profile.about for profile in machine.profiles.values())
@@ -112,7 +112,7 @@ def test_every_action_and_setting_is_documented(name: str) -> None:
 @pytest.mark.parametrize("most", [1500, pytest.param(6000, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_reference_breaks_no_property_and_reaches_every_goal_and_action(name: str, most: int) -> None:
-    """In at most so many traces, of which the smaller number ends as soon as everything has been reached."""
+    """Runs `most` traces. A run of 1500 traces ends as soon as it has reached every goal and action."""
     subject, target, configs = find_subject(name), resolve(name), set[Any]()
     lockstep = Lockstep(target)
 
@@ -170,7 +170,7 @@ def test_a_profile_of_a_release_is_made_from_its_defaults(name: str) -> None:
         assert {field: getattr(config, field) for field in machine.defaults(release)} == machine.defaults(release)
 
 
-def test_a_machine_refuses_an_argument_below_a_setting_that_there_is_not() -> None:
+def test_a_machine_refuses_an_argument_below_an_unknown_setting() -> None:
     machine: Machine[object, int] = Machine(
         "toy", type(find_profile(find_subject("range_cache"), "reference")), lambda cfg: 0, source="toy"
     )

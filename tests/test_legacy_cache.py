@@ -20,7 +20,7 @@ TestLegacyCache = stateful_test(find_subject("legacy_cache"))
 
 
 def test_shares_of_many_small_caches_are_truncated_to_zero() -> None:
-    """Fifty caches are considered; the share of each is 0.2 bytes, truncated to zero."""
+    """Fifty of the hundred caches hold half of all bytes. Each has to free 0.2 of 10 bytes, truncated to zero."""
     cfg = Config(caches=100)
     s = m.start(cfg)
     for cache in range(100):
@@ -71,7 +71,10 @@ def test_share_in_doubles_can_be_a_byte_too_small() -> None:
     ],
 )
 def test_policy_that_frees_too_much_or_skips_a_cache_violates_a_property(left: Any, asked: Any, violated: Any) -> None:
-    """Of three caches of 20 bytes, two hold half of all bytes; 20 bytes are requested, and `left` leave the caches."""
+    """Three caches hold 20 bytes each. The first two, which hold half of all bytes, have to free 10 bytes each.
+
+    `left` is the number of bytes that leave each cache. `asked` has the requests: a cache and the bytes to free.
+    """
     cfg = Config(caches=3)
     full = State(0, (tuple(Entry(Position(1, i), 10, 0) for i in range(2)),) * 3)
     after = full._replace(caches=tuple(held[freed // 10 :] for held, freed in zip(full.caches, left, strict=True)))

@@ -38,7 +38,7 @@ def test_insert_is_rejected_although_its_own_eviction_freed_bytes() -> None:
     assert m.total_bytes(s) == 80
 
 
-def test_eviction_fails_if_the_watermark_is_at_the_trigger() -> None:
+def test_eviction_fails_if_the_watermark_leaves_nothing_to_free() -> None:
     cfg = Config(caches=1, max_bytes=100, watermark=1.0, eviction_task="immediate")
     s, outcome = m.insert(cfg, filled(cfg, 10), 0, Position(1, 99), 10)
     assert isinstance(outcome, Failed)
@@ -92,7 +92,10 @@ def test_cache_created_with_maximum_zero_stays_disabled() -> None:
 
 @pytest.mark.parametrize("eviction_task", ["immediate", "queued"])
 def test_insert_into_absent_cache_under_maximum_zero_schedules_no_eviction(eviction_task: Any) -> None:
-    """The cache is created disabled although the total is above the trigger; no property may object."""
+    """The insert creates the cache disabled. It schedules no eviction although the total is above the trigger.
+
+    No property fails.
+    """
     target = resolve("legacy_manager")
     pair = Pair(replace(target, config=target.config._replace(caches=2, max_bytes=100, eviction_task=eviction_task)))
     for call in (
@@ -107,14 +110,17 @@ def test_insert_into_absent_cache_under_maximum_zero_schedules_no_eviction(evict
 
 
 def test_share_in_doubles_keeps_an_entry_too_many() -> None:
-    """Two caches hold 49 bytes, and 49 are to be freed: 27/49 of 49 is truncated to 26, and an entry of one byte stays."""
+    """The two largest caches, of 27 and 22 bytes, have to free 49 bytes.
+
+    In doubles, 49 * (27 / 49) is below 27 and is truncated to 26, so an entry of one byte stays.
+    """
     cfg = Config(caches=3, max_bytes=60, share_arithmetic="double")
     for arithmetic, left in (("integers", []), ("double", [1])):
         cfg = cfg._replace(share_arithmetic=arithmetic)
         s = m.start(cfg)
         for cache, entry, size in ((0, 0, 26), (0, 1, 1), (1, 0, 22), (2, 0, 11)):
             s, _ = m.insert(cfg, s, cache, Position(1, entry), size)
-        s, _ = m.insert(cfg, s, 2, Position(1, 1), 0)
+        s, _ = m.insert(cfg, s, 2, Position(1, 1), 0)  # schedules the task
         assert s.tasks == (60,)
         s, _ = m.set_watermark(cfg, s, 11.5 / 60)
         s, _ = m.run_eviction_task(cfg, s)

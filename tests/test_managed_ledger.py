@@ -38,6 +38,7 @@ def outcome_of(cfg: Config, s: State, name: str, *arguments: Any) -> Any:
 
 
 def counts(s: State) -> dict[tuple[int, int], int | None]:
+    """Returns the expected read counts of the cached entries, by position."""
     return {tuple(e.position): e.expected_reads for e in s.caches.ranges.queue if e is not None}
 
 
@@ -69,7 +70,7 @@ def test_added_entries_are_cached_without_count_in_grace_period_only() -> None:
 
 
 def test_entry_from_storage_expects_reads_of_cursors_at_or_before_its_reader() -> None:
-    """Of three cursors at 0, 1 and 2, the second one reads from storage: two reads are expected, also of entry 2."""
+    """Three cursors are at 0, 1 and 2. The second one reads from storage: two reads of each entry are expected."""
     cfg = SHARED._replace(grace_ms=0)
     s = run(cfg, *[("add_entry",)] * 3, ("seek", 1, Position(0, 1)), ("seek", 2, Position(0, 2)))
     s = run(cfg, *joining(0), *joining(1), *joining(2), ("read_more_entries", 1), s=s)
@@ -85,7 +86,10 @@ def test_entry_from_storage_is_not_cached_for_cursor_that_became_inactive() -> N
 
 
 def test_replay_raises_count_before_the_release_lowers_it() -> None:
-    """The consumer has one permit for two entries: the second one is put back, and is still cached when it is read."""
+    """Two consumers have a permit each, and one of them leaves during the read of two entries.
+
+    The second entry is put back, and is still cached when it is read for replay.
+    """
     s = run(SHARED, *joining(0, 1), ("connect", 0, 1), ("flow", 0, 1, 1), ("add_entry",), ("add_entry",))
     s = run(SHARED, ("read_more_entries", 0), ("disconnect", 0, 1), ("dispatch", 0, "normal"), s=s)
     assert s.subscriptions[0].replay == (Position(0, 1),)
@@ -102,7 +106,10 @@ def test_redelivery_is_not_counted() -> None:
 
 
 def test_replay_of_entry_that_was_cached_again_is_not_counted() -> None:
-    """The entry expires after it was read, and another cursor's read caches it again; the reader has the old count."""
+    """The entry expires after it was read, and another cursor's read caches it again, with a new count.
+
+    The copy of the first reader still has the old count.
+    """
     cfg = SHARED._replace(subscriptions=2, max_requeue_times=0, grace_ms=0)
     s = run(cfg, *joining(0, 1), ("connect", 0, 1), ("add_entry",), ("read_more_entries", 0), ("advance", 1001))
     s = run(cfg, ("do_cache_eviction",), *joining(1), ("read_more_entries", 1), ("complete_storage_read", 1, True), s=s)
@@ -113,7 +120,7 @@ def test_replay_of_entry_that_was_cached_again_is_not_counted() -> None:
 
 
 def test_discarded_read_counts_as_read_in_shipped_versions() -> None:
-    """All consumers leave while an entry is read; the cursor will read it again, and nobody has received it."""
+    """All consumers leave while an entry is read. None has received the entry, and the cursor will read it again."""
     calls = (*joining(0), *joining(1), ("add_entry",), ("read_more_entries", 0), ("disconnect", 0, 0))
     calls = (*calls, ("connect", 0, 0), ("dispatch", 0, "normal"))
     for cfg, left in ((SHARED, 2), (SHARED._replace(discarded_read_marks_read=True), 1)):
@@ -216,7 +223,7 @@ def test_without_counts_entries_leave_the_cache_behind_the_slowest_read_position
 
 
 def test_individually_deleted_entries_are_no_backlog() -> None:
-    """`ManagedCursorImpl.getNumberOfEntries` subtracts them: a rewound cursor with one entry to deliver is no laggard."""
+    """`ManagedCursorImpl.getNumberOfEntries` subtracts them: a rewound cursor with one entry to deliver becomes active."""
     cfg = Config(subscriptions=1, types=("shared",), counts_reads=False, backlogged_threshold=2)
     s = run(cfg, *[("add_entry",)] * 3, *joining(0), ("read_more_entries", 0), ("complete_storage_read", 1, True))
     s = run(cfg, ("dispatch", 0, "normal"), *[("acknowledge", 0, Position(0, i)) for i in (1, 2)], s=s)
@@ -233,7 +240,7 @@ def test_added_entry_is_not_cached_for_backlogged_cursor_without_counts() -> Non
 
 
 def test_entry_from_storage_is_not_cached_for_unmarked_cursor_without_counts() -> None:
-    """A cursor is marked by the check, once its backlog reaches the minimum."""
+    """The check `check_cursors_to_cache_entries` marks a cursor whose backlog reaches the minimum."""
     cfg = SHARED._replace(counts_reads=False, min_backlog_cursors=2, min_backlog_entries=1)
     steps = (("add_entry",), *joining(0), ("read_more_entries", 0), ("complete_storage_read", 1, True))
     assert counts(run(cfg, *steps)) == {}

@@ -19,6 +19,7 @@ from tests.test_cli import keeps_to_schema
 
 BUNDLE = "public/default/0x00000000_0x40000000"
 BROKERS = ("a:8080", "b:8080", "c:8080")
+#: The known deviations that the topic of a healthy cluster shows.
 NORMAL = {"stale_version", "assigned_while_releasing"}
 Line = dict[str, Any]
 
@@ -35,7 +36,7 @@ def message(state: str | None, dst: str | None, source: str | None, version: int
 
 
 def event(line: Line, **more: Any) -> Line:
-    """The event of a broker's log that has a record: its attributes are texts."""
+    """Returns the event that a broker logs for a record. The event has the record as a text, as Java prints it."""
     fields, order = line["value"], ("state", "dstBroker", "sourceBroker", "splitServiceUnitToDestBroker", "force")
     parts = [f"{name}={java(fields[name])}" for name in (*order, "timestamp", "versionId")] if fields else []
     data = f"ServiceUnitStateData[{', '.join(parts)}]" if parts else ""
@@ -135,7 +136,7 @@ def test_a_log_is_in_the_order_of_time_in_any_zone() -> None:
 
 
 def logged(seed: int) -> list[Line]:
-    """The messages that a seed's trace of the model appends to the topic, as a dump."""
+    """Returns a dump of the messages that the model appends to the topic in the trace of a seed."""
     subject = find_subject("ownership_channel")
     base = find_profile(subject, "pulsar-2026-09")
     cfg = plan_trace(subject, base, seed)[0].config
@@ -152,7 +153,7 @@ def logged(seed: int) -> list[Line]:
 
 
 def corrupted(lines: list[Line], chance: random.Random) -> list[Line]:
-    """The dump with another state, broker or order in one place."""
+    """Returns the dump with another state or broker in one record."""
     lines = [json.loads(json.dumps(each)) for each in lines]
     at = chance.choice([i for i, each in enumerate(lines) if each["value"]])
     value, kind = lines[at]["value"], chance.choice(("state", "dstBroker", "sourceBroker"))

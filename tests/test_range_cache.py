@@ -21,7 +21,7 @@ A, B, C = Position(1, 0), Position(1, 1), Position(2, 0)
 
 
 def after(cfg: Config, *steps: tuple[object, ...], start: State | None = None) -> tuple[State, object]:
-    """The state after some actions, and the last one's outcome."""
+    """Returns the state after some actions, and the outcome of the last one."""
     s, outcomes = stepped(m.range_cache, cfg, steps, start)
     return s, outcomes[-1]
 
@@ -105,7 +105,7 @@ def test_get_of_deallocated_value_is_a_miss_and_sets_accessed() -> None:
 
 
 def test_replay_and_release_of_a_postponed_delivery_cancel_out() -> None:
-    """Replay: the count increases when the copy is queued, and decreases when it is released and at the delivery."""
+    """The count rises at `replay`, and falls when the copy is released. Later it falls once more, at the delivery."""
     s, outcome = after(
         BASE,
         ("put", 0, A, 10, 1),
@@ -150,7 +150,7 @@ def test_entry_at_the_threshold_is_not_expired() -> None:
 
 
 def test_requeues_for_recent_access_count_towards_the_maximum() -> None:
-    """With a maximum of 2, two accesses leave no extension for expected reads."""
+    """With a maximum of 2, two requeues for accesses leave no requeue for expected reads."""
     cfg = BASE._replace(max_requeue_times=2, extend_ttl_of_recently_accessed=True)
     s, _ = after(cfg, ("put", 0, A, 10, 9))
     for _ in range(2):
@@ -175,7 +175,7 @@ def test_size_pass_requeues_an_entry_up_to_the_maximum() -> None:
     assert outcome == Removed(1, 10)
     assert [(e.position, e.requeue_count, e.timestamp_ns) for e in live(s)] == [(B, 5, 3)]
     s, _ = after(BASE, ("advance", TTL + 1), start=s)
-    assert after(BASE, ("time_pass", s.now_ns - TTL), start=s)[1] == Removed(1, 10), "reads remain, extensions do not"
+    assert after(BASE, ("time_pass", s.now_ns - TTL), start=s)[1] == Removed(1, 10), "reads remain, requeues do not"
 
 
 def test_a_time_pass_requeues_an_entry_once() -> None:
@@ -194,7 +194,11 @@ def test_a_time_pass_requeues_an_entry_once() -> None:
 def test_visits_of_a_size_pass_that_drains_the_queue(
     extend: bool, maximum: int, entries: list[tuple[int, int, bool]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One visit each, and as many more as the larger of the two reasons; one for a detached slot."""
+    """A detached slot is visited once, and an entry once more than it is requeued.
+
+    The requeues for recent access (at most one) and for expected reads (up to the maximum) count together: their number
+    is the larger of the two.
+    """
     cfg = BASE._replace(max_requeue_times=maximum, extend_ttl_of_recently_accessed=extend)
     queue: list[Entry | None] = [None]
     for i, (expected, requeues, accessed) in enumerate(entries):
@@ -244,7 +248,7 @@ def test_size_pass_rejects_nonpositive_bytes_to_free(bytes_to_free: int) -> None
 
 
 def lifetime(cfg: Config, expected_reads: int, period: int = 10, *, access_once: bool = False) -> int:
-    """The age at which the periodic time pass removes an entry."""
+    """Returns the age at which the periodic time pass removes an entry."""
     s, _ = after(cfg, ("put", 0, A, 10, expected_reads))
     if access_once:
         s, _ = after(cfg, ("get", 0, A, False), start=s)
@@ -262,7 +266,7 @@ def test_entry_lifetime_by_reason_for_requeue() -> None:
     once = lifetime(BASE._replace(extend_ttl_of_recently_accessed=True), 0, access_once=True)
     assert 2 * TTL < once <= 2 * (TTL + 10)
     never = lifetime(BASE._replace(extend_ttl_of_recently_accessed=True), 0)
-    assert TTL < never <= TTL + 10, "the minimum of two times to live holds only for what was accessed"
+    assert TTL < never <= TTL + 10, "only an entry that was accessed stays for at least two times to live"
 
 
 # ---- the size check

@@ -1,4 +1,4 @@
-"""The reader of sources: short lists, counts, listeners, and what stands for something else."""
+"""`Reader`, which translates Python functions to Z3 terms: loops, sums, listeners, records in place of tuples."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def among(pair: Pair, at: int) -> int:
 
 def test_loop_over_known_elements_is_unrolled() -> None:
     paths = Reader().paths(among, unknown(Pair, "pair"), z3.Int("at"))
-    assert len(paths) == 2, "lists of different lengths are ways of their own"
+    assert len(paths) == 2, "lists of different lengths are separate paths"
     for at in range(3):
         for pair in (Pair(1, None), Pair(1, -4), Pair(9, 8)):
             bound: dict[str, Any] = {"at": at}
@@ -158,13 +158,13 @@ def test_any_has_a_witness() -> None:
 
 
 class Ends(NamedTuple):
-    """Stands for a tuple of which only the last value is looked at."""
+    """Replaces a tuple of which a function reads only the last value."""
 
     last: int
 
     @staticmethod
     def item_of(exit_paths: Any, index: int) -> Any:
-        """The last value."""
+        """Returns the last value for the index -1, otherwise None."""
         return exit_paths.fields["last"] if index == -1 else None
 
 

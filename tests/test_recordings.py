@@ -1,4 +1,4 @@
-"""The recordings of the real system, and how the reference departs from what was recorded."""
+"""The recordings of the real system, and how the reference differs from them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ FILES = {
     "service_unit_state_transition.csv.gz": (1, 98),
     "txn_log_buffered_writer.jsonl.gz": (79, 6_874),
 }
-#: A version with another design departs from the reference without breaking a property.
+#: Deviations that violate no property: the recorded version has another design.
 BY_DESIGN = {"added_entries_are_not_cached_after_the_last_cursor_left"}
 
 
@@ -44,7 +44,7 @@ def traces(name: str) -> list[Trace]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_operation_agrees_under_the_recorded_version(name: str) -> None:
-    """Result and observation of every operation, for model and implementation, without exception."""
+    """Model and implementation have the result and the observation of every operation."""
     count = operations = 0
     for trace in traces(name):
         mapping = mapping_of(trace)
@@ -56,7 +56,7 @@ def test_every_operation_agrees_under_the_recorded_version(name: str) -> None:
 
 
 def shown(mapping: TraceMapping) -> dict[str, list[tuple[int, str]]]:
-    """Which deviations the recordings show under the reference: after how many operations, in which trace."""
+    """Returns the deviations under the reference: by name, the numbers of operations until then, and the traces."""
     found: dict[str, list[tuple[int, str]]] = {}
     for name in FILES:
         for trace in traces(name):
@@ -68,7 +68,7 @@ def shown(mapping: TraceMapping) -> dict[str, list[tuple[int, str]]]:
 
 @pytest.mark.parametrize("mapping", mappings(), ids=lambda r: f"{r.component}-{r.subject}-{r.profile}")
 def test_the_reference_departs_in_exactly_the_pinned_ways(mapping: TraceMapping) -> None:
-    """Each pinned deviation shows, nothing else does, and its smallest trace is the smallest."""
+    """The recordings show the deviations of the mapping and no others. `smallest` is the trace that shows one first."""
     found = shown(mapping)
     pinned = {d.name: d.smallest for d in mapping.deviations if d.smallest}
     assert {name: min(shortest)[1] for name, shortest in found.items()} == pinned
@@ -106,7 +106,7 @@ def test_a_recorded_config_overrides_no_rule_of_its_profile(mapping: TraceMappin
 
 
 def broken_in(mapping: TraceMapping, trace: Trace, profile: str) -> set[str]:
-    """The properties that a trace's actions break under a profile."""
+    """Returns the properties that a trace's actions violate under a profile."""
     subject, broken = find_subject(mapping.subject), set[str]()
     cfg = subject.machine.configure(dict(mapping.settings(trace.config)), find_profile(subject, profile))
     start: Any = subject.machine.start(cfg)
@@ -137,7 +137,7 @@ def replayed_by_command(brokerproof: Any, names: list[str]) -> None:
 
 
 def test_the_command_replays_several_files(brokerproof: Any) -> None:
-    """Small ones; together they are large enough for all cores."""
+    """Each file is small; together they are large enough to be replayed by several processes."""
     replayed_by_command(
         brokerproof, ["ack_set.jsonl.gz", "active_cursor_container_ties.jsonl.gz", "active_cursor_heap.jsonl.gz"]
     )
@@ -167,7 +167,7 @@ def test_replay_under_the_reference_names_every_difference(brokerproof: Any, nam
 
 
 def test_a_changed_recording_does_not_agree(brokerproof: Any, tmp_path: Path) -> None:
-    """The check can fail: one number of one observation changed."""
+    """The check can fail: one number of one result is changed."""
     import gzip
 
     text = gzip.decompress((RECORDINGS / "range_cache.jsonl.gz").read_bytes()).decode()

@@ -1,4 +1,4 @@
-"""Shrinking: how small results must be, and that they are still the same finding."""
+"""Shrinking: the length of shrunk traces, and that they show the same finding."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from model.machine import Machine
 from model.positions import Position
 from model.range_cache import Config, Removed, State
 
-#: the fewest actions that show each, worked out by hand
+#: by mutant, the length of its shortest counterexample, worked out by hand
 SHORTEST = {
     "clear-reports-size-before-clearing": 3,
     "lookup-compares-key-by-identity": 2,
@@ -115,7 +115,7 @@ def test_one_profile_against_another_shrinks_too() -> None:
 
 
 class ShortQueue(RangeCaches):
-    """The removal queue forgets wrappers: 101 entries show it."""
+    """A bug: the removal queue keeps the last 100 wrappers only."""
 
     def __init__(self, cfg: Config) -> None:
         super().__init__(cfg)
@@ -123,19 +123,19 @@ class ShortQueue(RangeCaches):
 
 
 class NarrowSize(RangeCaches):
-    """The sizes of entries have 32 bits."""
+    """A bug: the sizes of entries have 32 bits."""
 
     def put(self, cache: int, position: Position, bytes: int, expected_reads: int) -> bool:
         return super().put(cache, position, bytes % 2**32, expected_reads)
 
 
-def of_implementation(body: type) -> Target:
+def of_implementation(implementation: type) -> Target:
     target = resolve("range_cache")
-    return replace(target, subject=replace(target.subject, implementation=body))
+    return replace(target, subject=replace(target.subject, implementation=implementation))
 
 
 def test_bursts_are_removed_as_wholes_first() -> None:
-    """Lookups, and lookups in turn with advances and clears, are not needed: they are gone before anything else."""
+    """The failure needs the puts only. Shrinking first removes the burst of lookups, and the burst of three actions."""
     target = of_implementation(ShortQueue)
     puts = [Call("put", (0, Position(1, n), 1, 1)) for n in range(130)]
     gets = [Call("get", (0, Position(2, 0), False))] * 200
@@ -147,7 +147,7 @@ def test_bursts_are_removed_as_wholes_first() -> None:
 
 
 def test_wide_values_become_small() -> None:
-    """Everywhere at once where calls must meet in a value, and only as far as the cause stays."""
+    """A value of several calls becomes small in all of them at once, and only as far as the cause stays."""
     target = of_implementation(NarrowSize)
     far = Position(2**40, 2**31 - 1)
     calls = [Call("put", (0, far, 2**53 + 2**32, 2**16)), Call("get", (0, far, False)), Call("advance", (2**62,))]
@@ -178,7 +178,7 @@ def test_a_trace_ends_where_another_call_shows_the_cause() -> None:
 
 
 def test_the_same_cause_at_another_call_makes_a_trace_shorter() -> None:
-    """The size of a cache is wrong at rest, which several ways lead to: other seeds give the shortest."""
+    """`shortest` finds a shorter trace than `shrink`, because it also searches later seeds for the cause."""
     target = resolve("cache_steps", "bytes-kept")
     finding = Lockstep(target).run(9)
     assert finding is not None
@@ -230,7 +230,10 @@ def test_another_order_and_another_call_make_a_trace_shorter(
 
 @pytest.mark.nightly
 def test_results_against_the_explorers_shortest() -> None:
-    """Median the shortest itself, at worst one step or 1.5 times more: of every bug that the smoke scope shows."""
+    """For the bugs that the smoke scope shows, the median trace is a shortest one, which the explorer finds.
+
+    No trace is longer than 1.5 times the shortest, or than the shortest and one step.
+    """
     pairs = {}
     for mutant in mutants_of("range_cache"):
         if is_of_model(mutant) or mutant.profile != "reference":
@@ -248,7 +251,7 @@ def test_results_against_the_explorers_shortest() -> None:
 
 
 def fragile() -> Machine[Any, Any]:
-    """A machine in which a trace without its first call raises another exception."""
+    """Returns a machine in which a trace without its first call raises another exception."""
     machine: Machine[Any, Any] = Machine("canary", CanaryConfig, lambda cfg: CanaryState(0, 0), source="test")
 
     @machine.action

@@ -29,6 +29,7 @@ class Anchors(HTMLParser):
 
 
 def broken_links(made: dict[str, str], also: Path | None = None) -> list[str]:
+    """Returns the broken links of some pages. `also` is a folder with further files that the pages may link to."""
     found = {name: Anchors(text) for name, text in made.items()}
     broken = []
     for name, page in found.items():
@@ -45,7 +46,7 @@ def broken_links(made: dict[str, str], also: Path | None = None) -> list[str]:
     return broken
 
 
-def test_a_page_has_every_rule_guarantee_setting_and_defect_of_its_component() -> None:
+def test_a_page_has_every_action_property_setting_and_defect_of_its_component() -> None:
     names = ["canary", "txn_rollout"]
     made = pages(names)
     assert set(made) == {"index.html", "settings.html", "canary.html", "txn_rollout.html"}

@@ -1,4 +1,4 @@
-"""Traces: what is written is read again, and what makes no sense is said in one line."""
+"""Files of traces: what is written is read again, and an error in a file is one line."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_trace_never_executes_code(tmp_path: Path, brokerproof: Any) -> None:
         assert f"has no action {name}" in ran.err
 
 
-def test_an_unfinished_file_is_never_left_under_the_name(tmp_path: Path) -> None:
+def test_writing_leaves_no_temporary_file(tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl.gz"
     write_traces(path, [Trace("a", "c", {}, [])])
     assert [p.name for p in tmp_path.iterdir()] == ["t.jsonl.gz"]
@@ -193,7 +193,7 @@ def test_an_observation_of_another_type_is_named() -> None:
 def test_deviations_that_the_profile_has_are_not_tried(
     profile: str | None, runs: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mismatch that no set of deviations explains: each set that changes the config is tried once."""
+    """No set of deviations explains the mismatch. Each set that changes the config is tried once."""
     trace = next(recorded_traces(RECORDINGS / "active_cursor_container.jsonl.gz"))
     trace = replace(trace, operations=[trace.operations[0]._replace(result="no such result")])
     replayer = replayer_of(trace, profile)

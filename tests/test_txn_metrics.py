@@ -20,7 +20,7 @@ from model.txn_writer.wire import METRICS, PREFIXES, TRIGGERS, Log
 SUBJECT = find_subject("txn_writer")
 LOGS: tuple[Log, ...] = ("txn_tc", "pending_ack")
 
-#: What the proposal's table prints.
+#: The names in the table of the proposal.
 PROPOSED = [
     "pulsar_txn_tc_log_records_count_per_entry",
     "pulsar_txn_tc_batched_log_entry_size_bytes",
@@ -36,12 +36,12 @@ PROPOSED = [
     "pulsar_pending_ack_batched_log_triggering_count_by_delay_time",
 ]
 
-#: Of a scrape: the sample's name and labels, and its value.
+#: The result of a scrape: by name and labels of a sample, its value.
 Scraped = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 def scrape(metrics: TxnMetrics) -> Scraped:
-    """What a server of Prometheus would read."""
+    """Returns what a Prometheus server would read."""
     families = text_string_to_metric_families(generate_latest(metrics.registry).decode())
     samples = [sample for family in families for sample in family.samples if not sample.name.endswith("_created")]
     return {(s.name, tuple(sorted(s.labels.items()))): s.value for s in samples}
@@ -62,7 +62,7 @@ def flushes_of(body: TxnWriter, cfg: Config, seed: int) -> Iterator[Flush]:
 
 
 def config(**settings: object) -> Config:
-    """The reference with settings; what is drawn by a seed is fixed, for the writer must have the same."""
+    """Returns the reference with settings. Settings that a seed would draw are fixed, so model and writer agree."""
     fixed = {
         "max_records": 4,
         "max_bytes": 60,
@@ -76,7 +76,7 @@ def config(**settings: object) -> Config:
 
 
 def test_triggers_add_up_to_the_batches_of_every_histogram() -> None:
-    """Over random runs of two writers of one broker; what was flushed is counted from their outcomes."""
+    """In random traces of two writers of one broker, the metrics equal the flushes in the outcomes."""
     metrics, flushes = TxnMetrics("txn_tc"), list[Flush]()
     for seed in range(40):
         cfg = config()
@@ -110,7 +110,7 @@ def test_the_names_are_the_proposal_s() -> None:
         assert families == {proposed_name(log, m) for m in METRICS}
 
 
-def test_shipped_names_stand_beside_them() -> None:
+def test_the_shipped_names_of_the_metrics() -> None:
     assert [shipped_name("txn_tc", m) for m in METRICS][:4] == [
         "pulsar_txn_tc_bufferedwriter_batch_records",
         "pulsar_txn_tc_bufferedwriter_batch_size_bytes",
@@ -124,7 +124,7 @@ def test_shipped_names_stand_beside_them() -> None:
 
 
 def bounds(scraped: Scraped, name: str) -> dict[str, float]:
-    """A histogram's buckets, by their bounds."""
+    """Returns the buckets of a histogram by their bounds."""
     return {dict(labels)["le"]: value for (found, labels), value in scraped.items() if found == f"{name}_bucket"}
 
 
@@ -212,7 +212,7 @@ def test_a_large_record_counts_only_for_the_batch_before_it() -> None:
 
 
 def test_a_flush_that_fails_is_counted() -> None:
-    """Before the write: a fenced ledger, and a batch that cannot be serialised."""
+    """Metrics are recorded before the write, which fails for a fenced ledger or a batch that cannot be serialised."""
     metrics = TxnMetrics("txn_tc")
     body = TxnWriter(config(executor="immediate", max_records=2), metrics.of_writer("c", 7))
     body.add(1, "nothing")

@@ -97,7 +97,7 @@ batches = st.lists(transaction_records(), min_size=1, max_size=4) | st.lists(
 
 
 def read_or_none(kind: Any, data: bytes) -> Entry[Any] | None:
-    """The entry that is read, or None if it is rejected with BadEntry. Any other exception fails the test."""
+    """Returns the entry that is read, or None if it is rejected with BadEntry. Any other exception fails the test."""
     read: Entry[Any] | None = None
     with contextlib.suppress(BadEntry):
         read = read_entry(kind, data)

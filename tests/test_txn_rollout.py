@@ -1,4 +1,4 @@
-"""Upgrades and downgrades with batched logs: stateful tests, worked examples, and what each careless step does."""
+"""Upgrades and downgrades with batched logs: stateful tests, worked examples, and the effects of wrong steps."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ STOP: tuple[Any, ...] = (("turn_flags_off",), ("reopen_stores",), ("record_last_
 
 
 def ran(cfg: Config, *steps: Any) -> tuple[State, list[Any]]:
-    """The state after some steps and their outcomes; the implementation agrees under reference rules."""
+    """Returns the state after some steps, and their outcomes. Under the reference, the implementation must agree."""
     state, outcomes = stepped(txn_rollout, cfg, steps, None, TxnRollout)
     return state, outcomes[1:]
 
 
 def end(cfg: Config, *steps: Any) -> Any:
-    """The outcome of the last of some steps."""
+    """Returns the outcome of the last step."""
     return ran(cfg, *steps)[1][-1]
 
 
 def broken(profile: str, scope: str = "smoke", **settings: Any) -> tuple[set[str], set[str]]:
-    """What is broken in a scope under a profile: properties, and what does not come in the end."""
+    """Returns the safety properties and the liveness properties that fail in a scope under a profile."""
     space = find_space(SUBJECT, scope, profile)
     space = type(space)(SUBJECT, profile, replace(space.scope, settings={**space.scope.settings, **settings}))
     found = explore(space)
@@ -58,7 +58,7 @@ def test_upgrade_by_the_steps() -> None:
 
 
 def test_flag_enabled_with_one_old_broker() -> None:
-    """What the steps are for: the store moves to the old broker, which cannot read it, and stays closed."""
+    """Why operators follow the steps: otherwise a store moves to the old broker, which cannot read it."""
     moved = (
         ("upgrade_broker", 0),
         ("set_flag", 0, True),
@@ -91,7 +91,7 @@ def test_plain_entries_are_read_by_old_and_new_brokers() -> None:
 @pytest.mark.parametrize("first", [True, False])
 @pytest.mark.parametrize("then", [True, False])
 def test_new_broker_reads_any_entry_whatever_its_flag(first: bool, then: bool) -> None:
-    """The four pairs of writing and reading, with a mixture behind them."""
+    """The log has a batch and plain entries. The store is reopened with the flag `then`."""
     steps = (
         *UPGRADE[:2],
         ("set_flag", 0, first),
@@ -175,7 +175,7 @@ def test_last_ledger_recorded_too_early() -> None:
 
 
 def test_recording_too_early_needs_a_rollover() -> None:
-    """Without it all batches of a store that is not opened again are in the ledger that was last_batched_ledger."""
+    """Without a rollover, all batches of a store that is not reopened are in the recorded ledger."""
     properties, lassos = broken("pulsar-2026-07")
     assert properties == {
         "old_broker_never_reads_batch",
@@ -187,13 +187,13 @@ def test_recording_too_early_needs_a_rollover() -> None:
 
 
 def test_recording_early_is_harmless_if_flag_takes_effect_at_once() -> None:
-    """The proposal's order is right for a flag that stores obey at once."""
+    """The proposal's order is right if an open store obeys a change of the flag at once."""
     properties, _ = broken("flag-takes-effect-at-once", last_ledgers_recorded="after_flags_off")
     assert properties == {"open_store_keeps_batching_mode"}
 
 
 def test_downgrade_that_never_terminates() -> None:
-    """Up to 4.0: with batching off nothing of a batch can be deleted, and its transactions are back each time."""
+    """Up to 4.0: with batching off, no record of a batch can be deleted. Every reopening recovers its transactions."""
     cfg = m.older.config._replace(stores=1)
     ended = (*UPGRADE, ("open_store", 0, 0), ("write_records", 0, 2), ("end_transaction", 0, 0), *STOP)
     around = (("end_transactions",), ("trim",), ("reopen_stores",))
@@ -241,9 +241,9 @@ def test_downgrade_waits_for_the_ledgers_of_all_stores() -> None:
         ("open_store", 0, 0),
     )
     assert isinstance(end(two, *steps, ("record_last_ledgers",)), Refused), "the other store still writes batches"
-    last_batched_ledger = (*steps, ("reopen_stores",), ("record_last_ledgers",), ("reopen_stores",), ("trim",))
-    assert isinstance(end(two, *last_batched_ledger, ("downgrade_broker", 0)), Refused)
-    assert end(two, *last_batched_ledger, ("end_transactions",), ("trim",), ("downgrade_broker", 0)) == 2
+    recorded = (*steps, ("reopen_stores",), ("record_last_ledgers",), ("reopen_stores",), ("trim",))
+    assert isinstance(end(two, *recorded, ("downgrade_broker", 0)), Refused)
+    assert end(two, *recorded, ("end_transactions",), ("trim",), ("downgrade_broker", 0)) == 2
 
 
 # ---- bad input ----------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ WRONG = {
         ("fuzz", "range_cache", "--mutant", "clear-keeps-size", "--property", "put_appends_entry_as_given"),
         "clear-keeps-size is a bug of the implementation, which would not run: ",
     ),
-    "a release as another profile": (("fuzz", "batch_acks", "--profile", "x"), ", pulsar-5.0\n"),
+    "unknown profile of a component with releases": (("fuzz", "batch_acks", "--profile", "x"), ", pulsar-5.0\n"),
     "no traces": (("fuzz", "range_cache", "--traces", "0"), "equal to 1. Try brokerproof fuzz --help.\n"),
     "text for a number": (("fuzz", "range_cache", "--traces", "many"), "--traces"),
     "no report": (("report", "nowhere"), "nowhere holds no campaign: there is no campaign.json"),
@@ -211,7 +211,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("case", MISTAKES)
 def test_an_author_s_mistake_is_one_line_and_exit_code_two(case: str, tmp_path: Path) -> None:
-    """In a copy of the layers, of which one file is changed."""
+    """Runs `fuzz` in a copy of the layers with one changed file."""
     name, before, after, said = MISTAKES[case]
     for layer in ("model", "impl", "invariants", "fuzz"):
         shutil.copytree(ROOT / layer, tmp_path / layer, ignore=shutil.ignore_patterns("__pycache__"))
