@@ -26,7 +26,7 @@ from fuzz.run.lockstep import Lockstep
 from fuzz.subject import subject_names
 from fuzz.sut.hunt import Hunted, Hunter, _is_hopeless, shrunk
 from fuzz.sut.link import Limits, Link
-from fuzz.sut.program import Hello, HelloCause, Program, _object, agrees, introduction, outcome_data
+from fuzz.sut.program import Hello, HelloCause, Program, Reply, _object, agrees, introduction, outcome_data
 from fuzz.target import Target, resolve
 from fuzz.trace.agreement import cause_of
 from model.machine import BadValue, Failed, Refused
@@ -263,6 +263,13 @@ def test_a_program_with_other_abilities_is_ended(brokerproof: Any, tmp_path: Pat
 )
 def test_outcomes_are_compared_as_json_has_them(outcome: Any, theirs: Any, is_same: bool) -> None:
     assert agrees(outcome_data(outcome), theirs) == is_same
+
+
+def test_a_difference_names_a_field_that_does_not_agree() -> None:
+    program = Program(("never started",), resolve("ack_set").subject)
+    different = program.difference({"a": 1, "b": 2}, Reply([], {"a": 1.0, "b": 3}))
+    assert different is not None and different.cause == Cause(Kind.VIEW, "b")
+    assert program.difference({"a": 1, "b": 2}, Reply([], {"b": 2, "a": 1.0})) is None
 
 
 @pytest.mark.parametrize(

@@ -88,16 +88,18 @@ def state_difference(state: Any, view: Any, equal: Callable[[Any, Any], bool] = 
     return Difference(Cause(Kind.VIEW, field), message, expected, actual)
 
 
-def observation_difference(ours: Any, theirs: Any, between: str = "the two profiles") -> Difference | None:
-    """Returns how two observations differ: the model's (`ours`) and the second side's; None if they are the same.
+def observation_difference(
+    ours: Any, theirs: Any, between: str = "the two profiles", equal: Callable[[Any, Any], bool] = same
+) -> Difference | None:
+    """Returns how two observations differ: the model's (`ours`) and the second side's; None if they are equal.
 
     `between` names what is compared, for the message.
     """
-    if same(ours, theirs):
+    if equal(ours, theirs):
         return None
     field = "observation"
     if isinstance(ours, dict) and isinstance(theirs, dict):
-        field = next((k for k in ours if k not in theirs or not same(ours[k], theirs[k])), field)
+        field = next((k for k in ours if k not in theirs or not equal(ours[k], theirs[k])), field)
     return Difference(Cause(Kind.VIEW, field), f"{field} differs between {between}", ours, theirs)
 
 

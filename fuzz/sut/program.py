@@ -291,9 +291,9 @@ class Program:
     def difference(self, expected: Any, reply: Reply) -> Difference | None:
         """Returns how the observation in a reply differs from the model's (`expected`); None if they agree."""
         expected = self.compared_fields(expected)
-        if expected is None or agrees(expected, reply.observed):
+        if expected is None:
             return None
-        return observation_difference(expected, reply.observed, "model and program")
+        return observation_difference(expected, reply.observed, "model and program", agrees)
 
     # ---- replies --------------------------------------------------------------------------------------
 
