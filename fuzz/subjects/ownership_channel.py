@@ -183,7 +183,7 @@ SMOKE = Scope(
 )
 
 
-def scope(actions: tuple[str, ...], settings: Any, domains: Any, bounds: Any, **reasons: str) -> Scope:
+def scope(actions: tuple[str, ...], settings: Any, domains: Any, bounds: Any, /, **reasons: str) -> Scope:
     """Returns a scope with these actions and bounds. Settings, domains and reasons are added to those of SMOKE.
 
     A reason for `lookup.dst` has the keyword `lookup_dst`, and so on.
