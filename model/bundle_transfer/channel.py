@@ -125,7 +125,7 @@ def fenced(cfg: Config, t: Topic, broker: int) -> Topic:
 
 
 def sent_to_all(s: State, broker: int, command: Command) -> State:
-    """Returns the state after a broker sent a command to every client that is attached to it, of every topic."""
+    """Returns the state after a broker sent a command to its attached clients of all topics."""
     return s._replace(topics=tuple([with_command_to_attached(t, broker, command) for t in s.topics]))
 
 

@@ -46,7 +46,7 @@ def replaced(s: State, topic: int, client: int, changed: Client) -> State:
 
 
 def answer_of(cfg: Config, s: State, broker: int) -> int | None:
-    """Returns the owner or destination that a broker answers to a lookup from its view; None if it parks the lookup.
+    """Returns a broker's answer to a lookup, the owner or destination in its view; None if the lookup is parked.
 
     If the view has an owner, the answer is the owner; the lookup is parked if the owner is not registered. During a
     transfer, the destination parks the lookup (with `source_parks` also the source), and every other broker answers

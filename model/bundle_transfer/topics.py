@@ -83,8 +83,8 @@ def open_topic(
     """`ManagedLedgerImpl.initialize`: the broker opens the topic's managed ledger.
 
     Recovery fences the last ledger, and keeps the first `kept` of its unconfirmed entries. A new ledger accepts writes.
-    With `load_checks_ownership_again`, the broker must own the bundle: the destination of a transfer waits until it
-    does, and the step of any other broker fails and gives up the load. Returns the length of the log.
+    With `load_checks_ownership_again`, only the owner opens the ledger: the destination of a transfer waits until it is
+    the owner, and for any other broker the step fails and ends the load. Returns the length of the log.
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -126,7 +126,7 @@ def confirm(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) -> 
     if o is None or not o.adds:
         return refused(s, "not_enabled", "no add is in flight")
     entry, live = o.adds[0]
-    # without `recovery_seals_ledger`, the add of an entry that recovery did not find is confirmed although it is lost
+    # without `recovery_seals_ledger`, an entry that recovery did not find is confirmed, although the entry is lost
     if not o.writable and (cfg.recovery_seals_ledger or entry in t.log):
         return after_failed_add(cfg, s, topic, broker)
     phase = o.phase

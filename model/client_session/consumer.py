@@ -100,7 +100,7 @@ def acknowledge_elsewhere(cfg: Config, s: State, message: Message) -> Step[State
 
 
 def acked_at_broker(cfg: Config, s: State, messages: tuple[int, ...]) -> State:
-    """`ServerCnx.handleAck`: returns the state after an ack reached the broker; without a session it is ignored."""
+    """`ServerCnx.handleAck`: returns the state after an ack reached the broker, which ignores it without a session."""
     if s.consumer.link.session != "open":
         return s
     s = s._replace(acked=merged(s.acked, messages))
@@ -164,8 +164,8 @@ def covers(acks: tuple[int, ...], batch: range) -> bool:
 def acknowledge(cfg: Config, s: State, message: Message) -> Step[State, bool]:
     """`ConsumerImpl.acknowledgeAsync`: the application acknowledges a message; the ack is grouped until the next flush.
 
-    Without index acks, an ack is grouped only when all messages of the entry are acknowledged: it acknowledges the
-    whole entry. Returns whether an ack is grouped.
+    Without index acks, only whole entries are acknowledged: the ack is grouped when all messages of the entry are
+    acknowledged. Returns whether an ack is grouped.
     """
     c = s.consumer
     if message not in c.taken:
@@ -248,9 +248,10 @@ def negative_acknowledge(cfg: Config, s: State, message: Message) -> Step[State,
 
 
 def redelivering(cfg: Config, s: State, entry: int) -> State:
-    """Returns the state after REDELIVER of an entry reached the broker; without a session it is ignored.
+    """Returns the state after REDELIVER of an entry reached the broker.
 
-    An entry from the read position on, or without unacknowledged messages, is not added to `replay`.
+    The broker ignores the command without a session, if it has not delivered the entry yet (`read`), and if the entry
+    is acknowledged.
     """
     c = s.consumer
     if c.link.session != "open" or entry >= c.read or not unacked(cfg, s, entry):

@@ -38,7 +38,7 @@ def converted(duration: int, unit: Unit, to: Unit) -> int:
 
 
 def trim_lower_bits(time: int, bits: int, unit: int) -> int:
-    """`trimLowerBit`: returns the bucket time of a due time: the last multiple of 2^bits units that is not after it.
+    """`trimLowerBit`: returns the bucket time of a due time: the time, rounded down to a multiple of 2^bits units.
 
     `unit`: the length of one of these units, in units of the clock.
     """

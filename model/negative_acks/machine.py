@@ -4,7 +4,7 @@ Models `NegativeAcksTracker` of the Java client before and after PIP-393, of the
 Node.js clients are built), and `negativeAcksTracker` of the Go client. One step is one call of the tracker, one run of
 its timer task, or an advance of the clock with all runs that become due.
 
-    nack     adds the entry to a bucket. Its due time is now + delay; the time of the bucket is the due time with the
+    nack     adds the entry to a bucket. A nack is due at now + delay; the time of the bucket is this due time with the
              lowest `precision_bits` bits cleared
     timer    one timer, armed for the first bucket; no timer is armed while nothing is pending
     run      removes all due buckets and redelivers their entries in one command, each entry once
@@ -27,7 +27,7 @@ Differences from the shipped clients (each a rule of `Config`; see `fuzz/defects
   * the minimum delay applies to backoffs, too; negative delays and negative ids are rejected;
   * a run removes all due buckets, and a redelivery command has each entry once;
   * a closed tracker stays closed, and a timer task that runs after close does nothing;
-  * all chunks of a chunked message are redelivered, by whichever of its ids the message was nacked.
+  * all chunks of a nacked chunked message are redelivered; the kind of the nacked id makes no difference.
 
 Not modelled:
   * the tracker's lock, and the time between the removal of due buckets and `redeliverUnacknowledgedMessages`;
@@ -137,7 +137,7 @@ class Config(NamedTuple):
     #: which due buckets a run removes: all, or those that an iteration over the AVL tree visits while it removes keys
     due_buckets: Annotated[Literal["all", "avl_walk"], Rule(Origin.RECORDED, {"avl_walk": f"track in {GO}"})] = "all"
     #: what a redelivery command contains at most once. `message_id`: the command may have the retained id and the plain
-    #: id of an entry (see `retained_ids`). `nothing`: it has one id for each due bucket of an entry
+    #: id of an entry (see `retained_ids`). `nothing`: the command has one id for each due bucket of an entry
     unique_in_command: Annotated[
         Literal["entry", "message_id", "nothing"],
         Rule(Origin.RECORDED, {"message_id": f"triggerRedelivery in {JAVA}", "nothing": f"track in {GO}"}),
@@ -328,7 +328,7 @@ def with_single_nack(cfg: Config, s: State, time: int, entry: Position) -> tuple
 
 
 def timer_for_bucket(cfg: Config, s: State, time: int) -> int:
-    """Returns the deadline of a timer for a bucket: the time at which the bucket is due, or `now` if it is due."""
+    """Returns the deadline of a timer for a bucket: when the bucket becomes due, or `now` if the bucket is due."""
     at = time - s.wall_offset if cfg.due_at_bucket_time else time - s.wall_offset + 1
     return at if at > s.now else s.now
 

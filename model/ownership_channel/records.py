@@ -128,8 +128,8 @@ class Config(NamedTuple):
     ] = "semi_terminal"
     #: whether a clean-up of a broker also overrides an Owned record that names this broker as source
     source_of_owned_is_orphan: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#23064"})] = False
-    #: answered: the source of a transfer answers a lookup at once, with the destination. parked: it answers when the
-    #: bundle has an owner
+    #: answered: the source of a transfer answers a lookup at once, with the destination. parked: the source parks the
+    #: lookup until the bundle has an owner
     lookup_at_source: Annotated[
         Literal["answered", "parked"], Rule(Origin.READ, {"parked": "before apache/pulsar#22112"})
     ] = "answered"
@@ -138,7 +138,8 @@ class Config(NamedTuple):
     unregistered_broker_parks: Annotated[
         bool, Rule(Origin.READ, {False: "ServiceUnitStateChannelImpl.getActiveOwnerAsync"})
     ] = True
-    #: whether a broker answers a lookup that timed out from a record that it read before it lost its session
+    #: whether a broker may answer with the owner in a record that it read before it lost its session, when a parked
+    #: lookup times out
     stale_view_answers: Annotated[
         bool, Rule(Origin.READ, {True: "MetadataStoreTableViewImpl before apache/pulsar#24478 (4.0.6)"})
     ] = False

@@ -3,9 +3,9 @@
 Models `LeaderElectionImpl`, and these parts of `ServiceUnitStateChannelImpl`:
 
 deletion    the registry entry of a broker is deleted, and the leader schedules a clean-up of this broker
-clean-up    a broker checks the health of another broker, the target. If the check fails, it overrides each orphan: a
-            record by which the target owns a bundle, or takes part in its assignment, transfer or split. The override
-            names another broker, or frees the bundle if there is none
+clean-up    a broker checks the health of another broker, the target. If the check fails, the broker overrides each
+            orphan: a record by which the target owns a bundle, or takes part in an assignment, transfer or split. The
+            override names another broker, or frees the bundle if there is none
 monitor     the leader schedules clean-ups of unregistered brokers that its view names, overrides records that have been
             in flight for too long, and removes old Free and Deleted records
 shutdown    a broker disables its channel, runs a clean-up of itself without a health check, and stops
@@ -48,7 +48,8 @@ from model.ownership_channel.state import (
 def deregistered(s: State, broker: int) -> State:
     """`handleBrokerDeletionEvent`: returns the state after a broker's registry entry was deleted.
 
-    The leader schedules a clean-up of the broker if it is another broker, knows that it leads, and has a session.
+    The leader schedules a clean-up of the broker if the leader is another broker, knows that it leads, and has a
+    session.
     """
     s = with_broker(s, broker, is_registered=False)
     leader = acting_leader(s)
@@ -194,7 +195,7 @@ def elect(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
 
 @ownership_channel.fault
 def elect_unnoticed(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """`LeaderElectionImpl.elect`: a broker is elected leader while it is disconnected, and does not learn of it."""
+    """`LeaderElectionImpl.elect`: a disconnected broker is elected leader, and does not learn of its election."""
     return elected(s, broker, knows=False)
 
 

@@ -39,7 +39,7 @@ Index = Annotated[int, AtLeast(0)]
 def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: BrokerNumber) -> Step[State, int | None]:
     """`ServiceUnitStateChannelImpl.getOwnerAsync`: looks up the owner of a bundle in a broker's view.
 
-    owner                    the broker answers with the owner; it parks the lookup if the owner is not registered
+    owner                    the broker answers with the owner, or parks the lookup if the owner is not registered
     in flight to a broker    the destination parks the lookup; every other broker answers with the destination
     neither                  the broker assigns the bundle to `dst` (`publishAssignEventAsync`) and parks the lookup.
                              The Assigning record is rejected if the bundle is Releasing without destination. While a
@@ -242,7 +242,7 @@ def finish(cfg: Config, s: State, broker: BrokerNumber, task: Index) -> Step[Sta
 
 
 def next_record(cfg: Config, data: Data) -> Data | None:
-    """Returns the record that the handler of a record writes, or None if it removes the record."""
+    """Returns the record that the handler of a record writes, or None if the handler removes the record."""
     new = data._replace(version_id=next_version(data), force=False)
     assigning_first = cfg.transfer_order == "assigning_first"
     if data.state == "Assigning":
