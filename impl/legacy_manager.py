@@ -30,7 +30,7 @@ class LegacyManager:
         self.eviction_in_progress = False
         self._caches: dict[int, OrderedCache | None] = {c: self._created() for c in range(cfg.caches)}  # None: disabled
         self._tasks: deque[int] = deque()
-        self._storage_reads = 0
+        self._issued_reads = 0
         self._failing_reads = 0
         self._insertions = self._evicted = self._size_evictions = 0
         self._hits = self._hit_bytes = self._misses = self._miss_bytes = 0
@@ -105,8 +105,8 @@ class LegacyManager:
             self._hits += len(hits)
             self._hit_bytes += sum([size for _, size in hits])
             return Found("ok", hits, ())
-        self._storage_reads += 1
-        issued = (StorageRead(self._storage_reads, cache, ledger, first, last),)
+        self._issued_reads += 1
+        issued = (StorageRead(self._issued_reads, cache, ledger, first, last),)
         if self._failing_reads > 0:
             self._failing_reads -= 1
             return Found("failed", (), issued)
@@ -207,7 +207,7 @@ class LegacyManager:
             self.watermark,
             self.eviction_in_progress,
             tuple(self._tasks),
-            self._storage_reads,
+            self._issued_reads,
             self._failing_reads,
             counters,
         )
@@ -224,7 +224,7 @@ class LegacyManager:
         self.now_ns, self.max_bytes, self.watermark = state.now_ns, state.max_bytes, state.watermark
         self.eviction_in_progress = state.eviction_in_progress
         self._tasks = deque(state.tasks)
-        self._storage_reads, self._failing_reads = state.storage_reads, state.failing_reads
+        self._issued_reads, self._failing_reads = state.issued_reads, state.failing_reads
         held = [(c, h) for c, h in enumerate(state.caches) if h != "absent"]
         self._caches = {c: None if isinstance(h, str) else OrderedCache(h) for c, h in held}
         self.total_bytes = sum([home.bytes for home in self._caches.values() if home is not None])

@@ -98,7 +98,7 @@ class State(NamedTuple):
     watermark: float
     eviction_in_progress: bool
     tasks: tuple[int, ...]  # queued eviction tasks: the total size when each was scheduled
-    storage_reads: int  # number of storage reads since the start
+    issued_reads: int  # number of storage reads since the start
     failing_reads: int  # how many of the next storage reads fail
     counters: Counters
 
@@ -285,8 +285,8 @@ def fetch(cfg: Config, s: State, cache: int, ledger: int, first: int, last: int,
     if len(hits) == len(asked):
         s = add_to_counters(s, hit_entries=len(hits), hit_bytes=sum([e.bytes for e in hits]))
         return s, Found("ok", tuple([(e.position, e.bytes) for e in hits]), ())
-    s = s._replace(storage_reads=s.storage_reads + 1)
-    issued = (StorageRead(s.storage_reads, cache, ledger, first, last),)
+    s = s._replace(issued_reads=s.issued_reads + 1)
+    issued = (StorageRead(s.issued_reads, cache, ledger, first, last),)
     if s.failing_reads:
         return s._replace(failing_reads=s.failing_reads - 1), Found("failed", (), issued)
     stored = tuple([(p, cfg.storage[cache][ledger - 1][p.entry]) for p in asked])
