@@ -51,8 +51,8 @@ def claims_about(subject: str) -> tuple[Claim, ...]:
 def run_prove(names: list[str], console: Console) -> dict[str, Any]:
     """Checks all claims about the named components, by default about all. Returns {"claims": a row for each claim}.
 
-    Raises BadValue for an unknown component, or one without claims, and RuntimeError as `ask`. Cost: seconds for each
-    claim.
+    Raises BadValue for an unknown component, or one without claims, and RuntimeError if `ask` does. Cost: seconds for
+    each claim.
     """
     chosen = _chosen(names)
     rows: list[dict[str, Any]] = []
@@ -73,7 +73,7 @@ def _chosen(names: list[str]) -> list[tuple[str, Claim]]:
 
 
 def row_of(subject: str, claim: Claim) -> dict[str, Any]:
-    """Checks a claim and its control. Returns the claim's row. Raises RuntimeError as `ask`."""
+    """Checks a claim and its control. Returns the claim's row. Raises RuntimeError if `ask` does."""
     started = time.perf_counter()
     found = ask(subject, claim.id)
     seconds = time.perf_counter() - started

@@ -5,8 +5,8 @@ A seeded bug is a change in the source text of one module. A mutation operator m
 component's modules again, one of them from the changed text, and returns their subject; `sys.modules` keeps the
 original modules. `use_source` makes the process import a module from changed text.
 
-It is an error if the passage does not occur exactly once, if the replacement leaves the same program, or if the subject
-does not import the changed module. Without this rule, such a bug would survive every check.
+A seeded bug that changes nothing would survive every check. So it is an error if the passage does not occur exactly
+once, if the replacement leaves the same program, or if the subject does not import the changed module.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _program_of(source: str) -> str:
 
 
 def mutated_source(mutant: Mutant) -> str:
-    """Returns the text of the mutant's module. Raises BadValue as `replaced_source`."""
+    """Returns the changed text of the mutant's module. Raises BadValue if `replaced_source` does."""
     return replaced_source(f"the mutant {mutant.id}", mutant.module, mutant.find, mutant.replace)
 
 
@@ -184,7 +184,7 @@ def mutated_source(mutant: Mutant) -> str:
 
 @functools.lru_cache(maxsize=64)
 def seed_bug(mutant: Mutant) -> Subject:
-    """Returns the mutant's subject, built from modules with the bug. Raises BadValue as `seed_source`."""
+    """Returns the mutant's subject, built from modules with the bug. Raises BadValue if `seed_source` does."""
     return seed_source(mutant.subject, mutant.module, mutated_source(mutant))
 
 

@@ -89,14 +89,16 @@ class Scope:
 
 
 class CoarseModels(NamedTuple):
-    """Coarse models of a component, one for each key, such as a position. Each allows every history of the component.
+    """Coarse models of a component, with which a concurrent history is refuted faster.
+
+    A coarse model allows every history that the component allows, and has fewer states. So if no order of a history is
+    possible in a coarse model, then none is possible in the model. There is a coarse model for each key, such as a
+    position.
 
     An *outline* is a state of a coarse model. `of` returns the outline of a state for a key. `after` yields the
-    outlines that are possible after an action with its arguments and its plain outcome (`model.values.plain`). It
-    yields none if the action cannot have this outcome. `key_of` returns the key of an action, or None if the action has
-    none. `concerns` returns whether an action with this outcome depends on the outline for a key or changes this
-    outline. With coarse models, the search for an order of a concurrent history can refute the history without a visit
-    to all states of the model.
+    outlines that are possible after an action with its arguments and its plain outcome (`model.values.plain`), none if
+    the action cannot have this outcome. `key_of` returns the key of an action, or None if the action has none.
+    `concerns` returns whether an action with this outcome depends on the outline for a key or changes this outline.
     """
 
     of: Callable[[Any, Any, Any], Hashable]  # config, state, key

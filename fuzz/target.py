@@ -67,7 +67,7 @@ class Target:
 def resolve(subject: str, profile: str = "reference", against: str | None = None, mutant: str | None = None) -> Target:
     """Returns the target for these names; `against` is the other profile.
 
-    Raises BadValue for a name that does not exist, and as `check_mutant`.
+    Raises BadValue for a name that does not exist, and if `check_mutant` does.
     """
     found = subject_or_mutant(subject, mutant)
     other = find_profile(found, against) if against is not None else None

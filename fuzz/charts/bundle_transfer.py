@@ -57,7 +57,7 @@ def actors(cfg: Config, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[
     pairs = itertools.product(range(cfg.topics), range(cfg.producers + cfg.consumers))
     clients = [client_of(cfg, topic, client) for topic, client in pairs]
     owners = [args.get("dst", args.get("owner")) for _, args in calls if "dst" in args or "owner" in args]
-    destination = next((broker for broker in owners if broker), None)
+    destination = next((broker for broker in owners if broker), None)  # neither None nor broker 0
     headings = {
         f"broker {broker}": f"{'source' if broker == 0 else 'destination' if broker == destination else 'spare'} "
         f"(broker {broker})"

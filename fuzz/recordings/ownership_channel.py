@@ -74,7 +74,7 @@ _STALE, _RELEASED = "stale_version", "assigned_while_releasing"
 def topic_record(line: Mapping[str, Any]) -> tuple[str, Operation]:
     """Returns the bundle and the record of a message of the topic: `key`, and `value`, which is null in a tombstone.
 
-    Raises BadValue as `operation_of`.
+    Raises BadValue if `operation_of` does.
     """
     return operation_of(line["key"], line["value"])
 

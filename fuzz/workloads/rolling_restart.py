@@ -58,7 +58,7 @@ def plan(p: Parameters, rng: Random) -> Plan:
         end,
         p.scale,
         sorted(commands),
-        brokers=[rng.randrange(2) for _ in range(p.partitions - 1)] + [1],
+        brokers=[rng.randrange(2) for _ in range(p.partitions - 1)] + [1],  # so there are two brokers
         batch=scaled(100, p.scale),
         reconnect_us=(p.back_ms * 500, p.back_ms * 1000),
         outstanding=scaled(p.outstanding, p.scale),

@@ -35,6 +35,7 @@ def plan(p: Parameters, rng: Random) -> Plan:
             lag = p.spread_ms * 1000 * i / max(1, p.fan_out - 1)
             delay = round(lag * rng.uniform(0.8, 1.2))
             subscriptions.append(Subscription(topic, (consumer,), delay_us=delay))
+        # a lag that is longer than the run: nothing is read
         subscriptions += [Subscription(topic, (consumer,), delay_us=2 * end) for _ in range(p.far)]
     adds = in_time(*[steady(topic, rate, p.size, end, topic) for topic in range(p.topics)])
     return Plan(p.topics, adds, subscriptions, end, p.scale, check_us=p.check_ms * 1000, batch=scaled(100, p.scale))

@@ -40,6 +40,7 @@ def plan(p: Parameters, rng: Random) -> Plan:
             [add._replace(size=round(p.least_size * (p.most_size / p.least_size) ** rng.random())) for add in base]
         )
         for _ in range(rng.randint(1, p.fan_out)):
+            # a lag of 2 * end is longer than the run: nothing is read
             delay = 2 * end if rng.random() < p.far_share else round(p.spread_ms * 1000 * rng.random() ** 2)
             subscriptions.append(Subscription(topic, (consumer,), delay_us=delay))
     return Plan(

@@ -34,7 +34,7 @@ POLICIES = ("V0", "V1a", "V1b", "V2", "V3", "V4")
 LOADS = 5_000
 SOURCE, DESTINATION, SPARE = 0, 1, 2
 Count = Annotated[int, msgspec.Meta(ge=0)]
-#: Messages that a producer may have pending. No more sends of a producer can be ignored.
+#: The most messages that a producer has pending, so the most sends of a producer that can be ignored.
 WINDOW = 8
 #: Rounds before the transfer begins, in which messages come to be in flight; rounds after which a run counts as stuck.
 _WARM_UP, _MOST = 12, 100
@@ -78,8 +78,8 @@ class Kind(NamedTuple):
 
     topic: Topic
     confirmed: int  # the round of the last confirmed message
-    gap: int  # the longest publish gap so far, between two brokers that confirm in turn; 0: there was none
-    writer: int  # the broker that confirmed last
+    gap: int  # the longest publish gap so far; 0: one broker has confirmed all messages
+    writer: int  # the broker that confirmed last; -1: none since a crash
 
 
 class Run(NamedTuple):
@@ -123,7 +123,7 @@ def sent_commands(before: Topic, after: Topic) -> int:
 
 
 def next_round(run: Run) -> Run:
-    """Returns the run after a round: the steps of the topics, then the steps of the brokers on the channel."""
+    """Returns the run after a round: steps of the topics, then the brokers' steps on the channel, then overrides."""
     start = State(run.records, run.brokers, ())
     loads_left = dict.fromkeys(range(run.cfg.brokers), LOADS)
     kinds: Counter[Kind] = Counter()
@@ -138,7 +138,7 @@ def next_round(run: Run) -> Run:
             run, published = stepped(run, "publish", broker)
         if not published and start.brokers[broker].view + 1 < len(start.records):
             run, _ = stepped(run, "deliver", broker)
-    for owner in (SPARE, SOURCE):
+    for owner in (SPARE, SOURCE):  # refused unless a broker of the newest record has crashed
         run, _ = stepped(run, "override", owner)
     return run
 

@@ -155,6 +155,7 @@ class Cache:
     def tick(self) -> None:
         """Evicts, and once a minute activates and deactivates cursors by their backlogs. Called every 10 ms."""
         if self._checked_us is None:
+            # so the first check is after `check_us`
             self._checked_us = self.now_us + self.env.check_us - BACKLOG_CHECK_US
         if self.rules.backlog_threshold is not None and self.now_us - self._checked_us >= BACKLOG_CHECK_US:
             self._checked_us = self.now_us
@@ -190,7 +191,7 @@ class Cache:
         """Runs the periodic eviction."""
 
     def invalidate(self, topic: int, slowest: Position | None) -> None:
-        """Removes the entries below the slowest active cursor; all entries if there is none."""
+        """Removes the entries below a position, that of the slowest active cursor. None: there is none; removes all."""
 
     def trim(self, topic: int, end: int) -> None:
         """Removes the entries before `end`: their ledgers are deleted."""

@@ -232,6 +232,7 @@ class Central(Cache):
             return max(1, round(1000 * self.env.scale))
         if self.settings.counts == "near":
             inserted = max(1, self.entries._insertions)
+            # the mean size of the cached entries; never 0
             average = (self.entries.total_bytes + 1) / max(1, inserted - self.entries._evicted_entries)
             return max(1, int(self.env.max_bytes / average))
         return None
@@ -255,7 +256,11 @@ class Central(Cache):
         return 0 if own is None else sum([0 <= own - position <= near for position in self.positions[topic].values()])
 
     def wait_us(self, topic: int, entry: int) -> int | None:
-        """Returns the time between the adds of the next reader's entry and of `entry`; None without a reader."""
+        """Returns an estimate of the time until the next read of an entry; None if no cursor will read it.
+
+        The next reader is the nearest cursor at the entry or before it. The estimate is the time between the adds of
+        the next reader's entry and of this one.
+        """
         version = self.active(topic)._version
         known = self._behind.get(topic)
         if known is None or known[0] != version:

@@ -1,11 +1,12 @@
-"""The offline optimum: the most hits that an eviction could reach on a stream of adds and reads with a known future.
+"""The offline optimum: the most hits that an eviction could reach if it knew all future adds and reads.
 
-A use of an entry is its add, or a group of reads: a read, and the reads that come before a storage read of it would be
-answered. A cache that keeps an entry from one use to the next saves a storage read. The optimum chooses as many of
-these intervals as possible, such that the kept bytes never exceed the size of the cache.
+A *use* of an entry is its add, or a group of reads. A group begins with a read, and has all reads until a storage read
+for this first one would be answered: they would join this storage read. A cache that keeps an entry from one use to the
+next saves a storage read. The optimum chooses as many of these intervals as possible, such that the kept bytes never
+exceed the size of the cache.
 
     upper bound     an interval ends at the first read of a group. The next interval begins when a storage read for that
-                    first read would be answered. No policy has more hits: more storage reads in a group only cost more
+                    first read would be answered. A policy cannot have more hits by more storage reads in a group
     lower bound     an interval lasts from the last read of a group to the last read of the next group. A cache can keep
                     these intervals: if the first read of a group is a miss, the others join its storage read
     equal sizes     a sweep over the start times (`kept`) maximises the number of intervals. If an interval does not
@@ -16,8 +17,8 @@ these intervals as possible, such that the kept bytes never exceed the size of t
                     over the whole life of the cache is limited, and the cheapest intervals are chosen first
 
 The result is exact if the bounds are equal. Without latency both bounds have the same intervals, so with equal sizes
-the result is exact. The reported bytes are those of the lower bound's choice. The reported storage reads are those of
-the lower bound's choice, or the entries that the reported bound reads, if these are fewer.
+the result is exact. A policy reports one of the bounds. The reported bytes and storage reads are those of the lower
+bound's choice. But there are never more storage reads than entries that the reported bound reads.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ from typing import NamedTuple
 from fuzz.workloads.caches.cache import Cache, Environment, Reading, Rules
 from fuzz.workloads.caches.simple import runs
 
-#: A time in microseconds, and the number of the event. The bytes of an interval that ends in an event are free for
-#: intervals that start in this event or later.
+#: A time in microseconds, and the number of the event; infinity: after all events of this time. The bytes of an
+#: interval that ends in an event are free for intervals that start in this event or later.
 Moment = tuple[int, float]
 
 
@@ -129,7 +130,7 @@ class Optimum(Cache):
     """Records uses instead of caching. Valid only if readers do not wait for misses: then the stream is given."""
 
     def __init__(self, env: Environment, share: float = 1.0, ttl_us: int | None = None, lower: bool = False) -> None:
-        """Uses a `share` of the bytes, and intervals of at most `ttl_us`. `lower`: `solve` returns the lower bound."""
+        """Uses a `share` of the bytes, and intervals of at most `ttl_us`. `lower`: `solve` reports the lower bound."""
         super().__init__(env, Rules())
         self._capacity = int(env.max_bytes * share)
         self._ttl_us = ttl_us
@@ -188,7 +189,7 @@ class Optimum(Cache):
         return 0
 
     def solve(self) -> Solved:
-        """Returns the result for the stream so far: the upper bound on hits, or the lower bound. O(n log n)."""
+        """Returns the result for the stream so far, which reports one of the bounds on hits. O(n log n)."""
         chosen = kept(self._held, self._capacity)
         least = sum(chosen)
         sizes = {i.size for i in self._held}

@@ -36,7 +36,7 @@ class Subscription(NamedTuple):
     consumers: tuple[Consumer, ...] = (Consumer(),)
     kind: Literal["shared", "key_shared", "scripted"] = "shared"  # scripted: reads are commands
     start: int | None = 0  # the first entry; None: the next entry that is added
-    connect_us: int = 0
+    connect_us: int = 0  # when its consumers connect for the first time
     delay_us: int = 0  # time between the add and the read of an entry: a constant lag
 
 

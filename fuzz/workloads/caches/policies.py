@@ -21,7 +21,8 @@ class Policy(NamedTuple):
     needs_library: bool = False  # whether the policy is one of `simple.LIBRARY`
 
 
-#: As before PIP-430: a cursor is active below a backlog, and added entries are cached while there are active cursors.
+#: As before PIP-430: a cursor is active below a backlog. Added entries are cached while there are active cursors.
+#: Entries below the slowest active cursor are removed.
 _OLD = Rules(BACKLOG_THRESHOLD, grace_ttl=0, invalidates=True)
 #: The same, but a cursor's position is its mark-delete position.
 _OLD_BY_MARK = _OLD._replace(by_mark_delete=True)
@@ -125,7 +126,7 @@ POLICIES: dict[str, Policy] = {
     ),
 }
 
-#: The default policies: those that differ in every workload, and those for comparison.
+#: The policies that run if none is named.
 DEFAULT = (
     "4.0",
     "fifo",

@@ -11,7 +11,7 @@ seed, a policy, a cache size and `waits` determine every number.
     consumer     has a receiver queue, and returns permits when half of the queue is consumed; needs time for each
                  message; sends acks after the ack group time. Acks advance the mark-delete position
     Key_Shared   a key belongs to one consumer. An entry is added to the replay queue if its consumer has no permits, or
-                 if an entry of its key is in the replay queue
+                 if an earlier entry of its key is in the replay queue
     Shared       consumers with permits take turns. The unacknowledged messages of a consumer that leaves are added to
                  the replay queue
     restart      the broker's cache is lost, and its topics move to another broker. Cursors continue after their
