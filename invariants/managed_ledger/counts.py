@@ -215,8 +215,9 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
 
     A copy shares the count of the cached entry, unless the entry was evicted and cached again after it was copied.
 
-        storage answers          false for an entry of the answer, because the cached entry may be replaced. False for
-                                 every entry if a request fails, or if one of a cancelled normal read completes
+        storage answers          false for an entry of the answer, which may get another `EntryReadCountHandlerImpl`.
+                                 False for every entry if a request fails, or if one of a cancelled normal read
+                                 completes
         an entry is put back     true for this entry if the copy of the read shares the count
         a read is discarded      true for an entry of the read that will be read again, if its copy shares the count;
                                  false for every other entry

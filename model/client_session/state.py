@@ -149,7 +149,7 @@ class Producer(NamedTuple):
     """The producer (`ProducerImpl`)."""
 
     link: Link
-    published: int  # last sequence id known to be stored (`lastSequenceIdPublished`)
+    published: int  # last sequence id known to be stored (`lastSequenceIdPublished`); -1: none
     next_sequence_id: int
     pending: tuple[int, ...]  # sequence ids of the messages without result, oldest first
     results: tuple[bool, ...]  # by message, for messages that have a result: whether the message was reported stored

@@ -204,7 +204,7 @@ class Subscription(NamedTuple):
     """A subscription: its cursor (`ManagedCursorImpl`) and its dispatcher."""
 
     read_position: Position  # readPosition
-    mark_delete: Position  # markDeletePosition
+    mark_delete: Position  # markDeletePosition; entry id -1: the position before the first entry of a ledger
     acked: tuple[Position, ...]  # individuallyDeletedMessages, by position
     caches_reads: bool  # isCacheReadEntry
     consumers: tuple[Consumer, ...]  # by number

@@ -164,7 +164,7 @@ def read(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
 def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
     """`TableViewImpl.handleMessage`: a broker reads the compacted topic instead of its unread messages.
 
-    The compacted topic has the last accepted record of each bundle. It has no record of a bundle that was removed by a
+    The compacted topic has the last accepted record of each bundle; it has none if the last accepted message is a
     tombstone. The view keeps its record of such a bundle, and of a bundle without unread messages. Returns the number
     of records that the view accepts.
     """
