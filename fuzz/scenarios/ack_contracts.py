@@ -1,4 +1,7 @@
-"""Contracts of acknowledgements of batches. A message is the number of an entry, and a batch index."""
+"""Contracts of acknowledgements of batches. A message is the number of an entry, and a batch index.
+
+A deserialized id is a message id that the application serialized and deserialized before it acknowledged by the id.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ class Application(Batches):
     def take(self, run: Run, count: int, seconds: float = 0.5) -> list[Message]:
         """Receives up to `count` messages, each within `seconds`. Returns them."""
         indexes = run.take(count, seconds)
-        # the last messages received; none if `indexes` is empty. A message outside a batch has the batch index -1
+        # `indexes` may be empty; [-0:] would be all received messages. A message outside a batch has the batch index -1
         found = [(entry, max(index, 0)) for _, _, entry, index, _ in run.observed.received[-len(indexes) :] if indexes]
         self.indexes_of.update(zip(found, indexes, strict=True))
         self.deliver(found)

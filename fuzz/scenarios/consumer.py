@@ -76,7 +76,7 @@ def redeliver(run: Run) -> None:
 
 def end(run: Run) -> None:
     """Receives and acknowledges until no message comes and the backlog is empty, at most for `run.patience` seconds."""
-    run.is_patient = True
+    run.is_patient = True  # waits again, even if an effect of an earlier step did not come in time
     run.broker("end_orders")
     run.sync()
     until = time.monotonic() + run.patience

@@ -1,9 +1,9 @@
 """Evidence of known deviations: a row of `known.toml` names a function of this module.
 
 The function gets an observation that violates the row's contract, and returns whether the deviation explains the whole
-violation. Its docstring says when it returns True. It looks for the deviation's mechanism in the commands, and checks
-that the mechanism can reach every message that the violation is about. So it returns False if another defect also
-violates the contract in the same schedule.
+violation. The docstring of the function says when the function returns True. The function looks for the deviation's
+mechanism in the commands, and checks that the mechanism can reach every message that the violation is about. If another
+defect also violates the contract in the same schedule, the function returns False.
 
 A refused message is a message that a broker answered with ChecksumError. An ack by id is an ack by a message id that
 the application deserialized. A filtered message is a message that its entry's ack set excludes: it is acknowledged
@@ -46,7 +46,7 @@ def _journal(seen: Observed, kind: str) -> list[list[Any]]:
 
 def _sessions(seen: Observed) -> list[dict[int, int]]:
     """Returns for each session of the producer: sent message -> sequence id. Of a batch, only its first message."""
-    found: list[dict[int, int]] = [{}]
+    found: list[dict[int, int]] = [{}]  # the first one stands for no session, and is removed at the end
     for kind, about in _commands(seen):
         if kind == "PRODUCER":
             found.append({})
@@ -72,13 +72,13 @@ def _reused(seen: Observed) -> set[int]:
 
 
 def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
-    """Each message keeps its sequence id. Ids ascend in the order of the messages, except at restarts.
+    """Sequence ids restart, each time because of a reconnection before the first receipt.
 
-    At least one id is reused. Ids restart at a message if its id is not above that of the message before. Each restart
-    is caused by a different reconnection before the first receipt. The session after such a reconnection sends all
-    messages of earlier sessions again. The message at which ids restart is first sent in this session or in a later
-    one. Other new messages of this session may come before it: they got their ids before the reconnection, and had not
-    been sent.
+    Each message keeps its id in all sessions, and at least one id is that of two messages. A restart is a message whose
+    id is not above the id of the message before. A reconnection before the first receipt is a session that sends all
+    messages of earlier sessions again. Each restart has a reconnection of its own, not later than the first session
+    that sends the message. (New messages of that session can come before the restart: they got their ids before the
+    reconnection.)
     """
     ids: dict[int, int] = {}
     begun: dict[int, int] = {}  # message -> the first session that sends it
@@ -123,7 +123,7 @@ def failed_messages_have_ids_of_refused_ones(seen: Observed) -> bool:
 
 
 def pending_messages_were_refused_and_others_failed(seen: Observed) -> bool:
-    """Sequence ids restart, and each pending message was refused; a message with its id failed in its place."""
+    """Sequence ids restart, and each pending message was refused; another message with the same id failed instead."""
     ids, refused = _newest_ids(seen), seen.report.get("refused", ())
     with_result = {int(payload) for payload, _, _ in seen.results}
     pending = [message for message in range(seen.begun) if message not in with_result]
@@ -138,7 +138,8 @@ def pending_messages_were_refused_and_others_failed(seen: Observed) -> bool:
 def _answers(seen: Observed, kind: str) -> list[Answer]:
     """Returns for each producer or consumer the ordered answer to its last command of a kind.
 
-    It is FAITHFUL without an order. The brokers record the order that a command used directly after the command.
+    Without an order, the answer is FAITHFUL. The brokers record a command, and directly after it the order that the
+    command used.
     """
     commands, found = _commands(seen), dict[int, Answer]()
     for (name, about), (following, details) in pairwise([*commands, ("", None)]):
@@ -189,7 +190,7 @@ def subscribe_was_closed(seen: Observed) -> bool:
 
 
 def connections_were_lost_after_end_of_topic(seen: Observed) -> bool:
-    """The client ended connections without need (LOST) only after REACHED_END_OF_TOPIC was sent on them.
+    """The client ended connections without need (LOST) only if REACHED_END_OF_TOPIC was sent on them.
 
     The client does not know this command.
     """
@@ -212,7 +213,7 @@ def closed_tracker_requests_nothing(seen: Observed) -> bool:
 
 
 def requests_for_all_messages_repeat_queued_ones(seen: Observed) -> bool:
-    """A REDELIVER without ids requests all messages. Each queued message comes again at most once for each of them."""
+    """Each queued message comes again at most once for each REDELIVER without ids, which requests all messages."""
     commands = [about for kind, about in _commands(seen) if kind == "REDELIVER" and not about["ids"]]
     received = [int(message[0]) for message in seen.received]
     return all(received.count(number) <= 1 + len(commands) for number in seen.queued)
@@ -236,9 +237,9 @@ def entries_lost_were_acknowledged_by_id(seen: Observed) -> bool:
 
 
 def acknowledgement_by_id_was_not_sent(seen: Observed) -> bool:
-    """No ACK names an entry of `messages_not_removed` without an ack set, and a consumer may lack batch-index acks.
+    """No ACK names an entry of `messages_not_removed` without an ack set, and index acks may have been off.
 
-    Index acks are switched off, or the consumer subscribed again: the client may then send none.
+    They are off in the settings, or there was a later SUBSCRIBE, which may have switched them off.
     """
     subscribed = [kind for kind, _ in _commands(seen)].count("SUBSCRIBE")
     whole = {entry for kind, about in _commands(seen) if kind == "ACK" for _, entry, words in about["ids"] if not words}
@@ -269,8 +270,9 @@ def lost_cumulative_ack_covers_backlog(seen: Observed) -> bool:
 def _permits_follow_deviations(seen: Observed) -> bool:
     """Returns whether `permits_are_conserved` holds without the effects of two deviations.
 
-    A delivery costs one permit for each message that is not filtered, and the client should return just as many. With
-    the deviations, it returns one permit for a corrupt batch, and for another batch one for every message.
+    A delivery costs one permit for each message that is not filtered, and the client should return as many permits. It
+    has two deviations. For a corrupt batch, it returns one permit. For an intact batch, it returns one permit for each
+    message, filtered or not.
     """
     sizes, extra = [len(entry[4]) for entry in seen.report.get("log", ())], Counter[int]()
     returned = cost = 0

@@ -27,7 +27,7 @@ def close_twice(run: Run) -> None:
 
 
 def age(run: Run) -> None:
-    """Sets redelivery counts to 2**31 - 1: the next redelivery has a count that is no int."""
+    """Sets redelivery counts to 2**31 - 1: the count of the next redelivery exceeds a signed integer of 32 bits."""
     run.wait("delivered", None)
     run.broker("age", count=2**31 - 1)
 
@@ -78,7 +78,7 @@ def cumulative(run: Run, count: int) -> None:
 def ack_both(run: Run) -> None:
     """Acknowledges the first of four messages, and waits for the flush of this ack.
 
-    Right after it, acknowledges the second and the fourth message, and the third one cumulatively.
+    Right after the flush, acknowledges the second and the fourth message, and the third one cumulatively.
     """
     indexes, before = run.take(4), run.broker("count", kind="ACK")
     run.call("acknowledge", indexes[:1])
@@ -131,7 +131,7 @@ STEPS = {
 
 
 def measured(scenario: Scenario, observed: Observed, key: str) -> Any:
-    """Returns the observed value of a key of `predicted`. Raises AssertionError for an unknown key."""
+    """Returns the observed value of a key of `predicted` in `experiments.toml`. Raises AssertionError if unknown."""
     if key == "log":  # the logs of all topics, one after the other
         return observed.log
     if key == "acknowledged":

@@ -101,8 +101,8 @@ def later_nack_postpones_no_redelivery(seen: Observed) -> str:
 def _late(seen: Observed, *, is_undisturbed: bool) -> str:
     """Returns a text about an entry that is not requested, or a request that exceeds the bound; otherwise "".
 
-    With `is_undisturbed`, judges only nacks that are due before the next call, and the last nack; otherwise, only the
-    other nacks. Nacks of a consumer that was closed before the due time plus the bound are not judged.
+    A nack is undisturbed if no call is made before it is due. With `is_undisturbed`, judges undisturbed nacks only;
+    otherwise, only the others. A nack is not judged if the consumer was closed before the due time plus the bound.
     """
     bound, calls, commands = _bound(seen), _calls(seen), _commands(seen)
     delay = nacks.delay(seen.settings.get("delay", 0))

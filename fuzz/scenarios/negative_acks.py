@@ -82,7 +82,7 @@ scenario = Scenario(
     begin=begin,
     end=end,
     contracts=(
-        *CONSUMER[:3],
+        *CONSUMER[:3],  # the contracts on crashes, hangs and delivery
         redelivery_command_has_due_entries,
         redelivery_follows_timing_law,
         redelivery_is_in_time,

@@ -37,7 +37,7 @@ def subscribe(run: Run) -> None:
 
 
 def move(run: Run) -> None:
-    """Transfers the topic to the other broker: CLOSE has its address."""
+    """Transfers the topic to the other broker. CLOSE has the address of that broker."""
     fence(run)
     finish(run)
 
