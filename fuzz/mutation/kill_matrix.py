@@ -8,9 +8,9 @@
     generated mutant in model/  1. the same under every profile. Profiles other than `reference` violate some
                                    properties, so a finding under them counts only if the original model has no finding
                                    in the same trace
-                                2. the checks of `fuzz/mutation/model_checks.py`; its check `twin` only with `--twin`,
-                                   or if the mutant is in the function that returns the canonical form: traces do not
-                                   use this function
+                                2. the checks of `fuzz/mutation/model_checks.py`. The check `twin` runs only with
+                                   `--twin`, or if the mutant is in the function that returns the canonical form, which
+                                   traces do not use
 
 The checks of a mutant run in order until one kills the mutant. A generated mutant that cannot be imported is killed
 by the check `import`. A survivor shows a missing check, or is equivalent to the original. For an
@@ -77,7 +77,7 @@ class MutantVerdict(NamedTuple):
     cause: str  # what the check found; empty if the mutant survived
     seconds_to_kill: float | None  # wall-clock time of all checks up to the kill; None if the mutant survived
     steps_to_kill: int | None  # steps of all fuzzed traces up to the kill; None if the mutant survived
-    length: int | None  # steps of the trace that kills the mutant, not shrunk; 0 or None if no trace kills it
+    length: int | None  # steps of the trace that kills the mutant, not shrunk; without such a trace 0 or None
     excuse: str  # the reason of the mutant's row `[[equivalent]]`; empty if there is no row
     path: str  # the path of the module; for a generated mutant also the line
 
@@ -310,8 +310,8 @@ def _explored(subject: Subject) -> tuple[Finding | None, Check]:
 def kill_causes(mutant: Mutant) -> list[str]:
     """Returns all causes that kill a seeded bug in `model/`, sorted: names of violated properties, and other causes.
 
-    Runs blocks of traces up to the first block with a finding. Properties are checked at every 16th step. So a property
-    that is violated rarely, and only for a single step, may be missing.
+    Runs blocks of traces up to the first block with a finding. Properties are checked at every 16th step
+    (`CHECK_EVERY`). So a property that is violated rarely, and only for a single step, may be missing.
     """
     subject = seed_bug(mutant)
     lockstep = Lockstep(Target(subject, find_profile(subject, mutant.profile), model_only=True))
@@ -340,9 +340,9 @@ def unmasked_findings(lockstep: Lockstep, seeds: Iterable[int]) -> Iterator[Find
 def unique_kills(subject: Subject, causes: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
     """Returns for each `always` property the mutants that nothing else kills, and a reason to keep the property.
 
-    `causes` has the result of `kill_causes` for each mutant. The keys of a row are `only_killer_of` and `stays`, the
-    reason. The reason is from the component's table `stays`. If the table has none and the property is no mutant's only
-    killer, the reason is a known defect that violates the property. If there is no reason, `stays` is empty.
+    `causes` has the result of `kill_causes` for each mutant. A row has the keys `only_killer_of` (the mutants) and
+    `stays` (the reason). The reason is from the component's table `stays`. If the table has none, and the property is
+    no mutant's only killer, the reason is a known defect that violates the property. Otherwise `stays` is empty.
     """
     broken_by = {d.property: f"the defect {d.id} breaks it" for d in defects_of(subject.name)}
     rows: dict[str, dict[str, Any]] = {}
@@ -397,9 +397,9 @@ def check_all_apply(names: Sequence[str]) -> None:
         known = [p.name for p in find_subject(name).properties]
         for mutant in mutants_of(name):
             mutated_source(mutant)
-        for stays in reasons_to_keep(name):
-            if stays not in known:
-                raise BadValue(f"fuzz/mutants/{name}.toml: there is no property {stays}")
+        for kept in reasons_to_keep(name):
+            if kept not in known:
+                raise BadValue(f"fuzz/mutants/{name}.toml: there is no property {kept}")
 
 
 def run_here(jobs: Sequence[Job], processes: int) -> Iterator[MutantVerdict]:

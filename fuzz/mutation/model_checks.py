@@ -235,9 +235,9 @@ def _is_above_model(value: Any) -> bool:
 
 
 def _globals_used_by(function: FunctionType, seen: set[int]) -> Iterator[Any]:
-    """Yields the globals that a function or the body of a Hypothesis test uses, itself or in functions of its module.
+    """Yields the globals that a function uses, and those that functions of the same module use that it refers to.
 
-    `seen` has the ids of the globals that were yielded before.
+    For a Hypothesis test, also those of the test's body. `seen` has the ids of the globals that were yielded before.
     """
     todo: list[CodeType] = [function.__code__]
     inner = getattr(getattr(function, "hypothesis", None), "inner_test", None)
@@ -310,7 +310,7 @@ def _serve() -> None:
         answer = _last_answer(reader)
         os.close(reader)
         os.kill(child, signal.SIGKILL)
-        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGXCPU:
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGXCPU:  # the limit of processor time
             answer = answer._replace(found="timeout")
         answers.write(to_json(answer) + b"\n")
 

@@ -150,10 +150,11 @@ def _operators() -> tuple[str, ...]:
             plugins.get_operator(name)()
         except TypeError:
             continue
-        # such as core/ReplaceBinaryOperator_Add_Sub; `by` is empty if the operator does not replace one by another
+        # A name is KIND, or KIND_REPLACED_BY such as core/ReplaceBinaryOperator_Add_Sub. `usable` has the names without
+        # BY, and those whose BY is in `_REPLACED_BY`. Of the unary operators, it has only those that delete one.
         kind, _, rest = str(name).rpartition("/")[2].partition("_")
         replaced, _, by = rest.partition("_")
-        is_unary = kind == "ReplaceUnaryOperator"  # unary operators are deleted, not replaced
+        is_unary = kind == "ReplaceUnaryOperator"
         if replaced == "Delete" if is_unary else not by or by in _REPLACED_BY[replaced]:
             usable.append(str(name))
     return tuple(usable)
