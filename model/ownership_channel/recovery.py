@@ -11,8 +11,8 @@ monitor     the leader schedules clean-ups of unregistered brokers that its view
 shutdown    a broker disables its channel, runs a clean-up of itself without a health check, and stops
 
 Simplifications, under every profile:
-  * When a broker registers, all other brokers cancel their clean-ups of this broker. `handleBrokerCreationEvent`
-    cancels only a clean-up that has not started to run.
+  * When a broker registers, all other brokers cancel their clean-ups of this broker. `handleBrokerCreationEvent` first
+    checks the broker's health, and cancels only a clean-up that has not started to run.
   * One run of the monitor schedules clean-ups of both brokers of a record. `monitorOwnerships` schedules the clean-up
     of the source, and in its next run the clean-up of the destination.
 """
