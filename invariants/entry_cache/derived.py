@@ -50,7 +50,7 @@ def read_counts(s: State) -> dict[int, int | None]:
 
 
 @once_per_state
-def groups(s: State) -> list[tuple[int, ...]]:
+def copy_groups(s: State) -> list[tuple[int, ...]]:
     """Returns the copies, grouped by the read count handler that they share."""
     holders: tuple[Entry | OrphanedCopies, ...] = (*entries(s), *s.ranges.orphaned_copies)
     return [holder.copies for holder in holders if holder.copies]

@@ -17,8 +17,8 @@ from invariants.entry_cache.derived import (
     asked_range,
     awaited_parts,
     by_key,
+    copy_groups,
     entries,
-    groups,
     held_by,
     is_above_trigger,
     is_above_watermark,
@@ -84,7 +84,7 @@ def held_copies_belong_to_pending_requests(cfg: Config, s: State) -> bool:
 
     Every copy belongs to one read count handler.
     """
-    numbers = [copy for group in groups(s) for copy in group]
+    numbers = [copy for group in copy_groups(s) for copy in group]
     held = [h.copy for q in s.requests for h in held_by(q.part)]
     return len(numbers) == len(set(numbers)) and sorted(held) == sorted([copy for copy in numbers if copy < 0])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from invariants.entry_cache.derived import answered, groups, limited, reads_queued, stored_sizes
+from invariants.entry_cache.derived import answered, copy_groups, limited, reads_queued, stored_sizes
 from invariants.entry_cache.reads import failed_at_once
 from invariants.properties import Event, always
 from model.entry_cache.machine import entry_cache
@@ -69,7 +69,7 @@ def request_reads_only_with_permits(cfg: Config, s: State) -> bool:
     waiting = {w.request for w in s.limiter.waiting}
     granted = {g.request for g in s.limiter.grants}
     named = sorted(copy for g in s.limiter.grants for copy in g.copies)
-    if named != sorted(copy for group in groups(s) for copy in group if copy > 0):
+    if named != sorted(copy for group in copy_groups(s) for copy in group if copy > 0):
         return False
     pending = {q.number for q in s.requests}
     if not all(g.copies or g.request in pending for g in s.limiter.grants):

@@ -11,8 +11,8 @@ from invariants.entry_cache.derived import (
     answered,
     asked_range,
     by_key,
+    copy_groups,
     entries,
-    groups,
     held_by,
     parts_in,
     read_counts,
@@ -100,7 +100,7 @@ def _change_of_read_count(before: State, event: Event) -> tuple[int, tuple[int, 
     """Returns the change of a read count by an event, and the copies that share this count."""
     if event.name not in READ_COUNT_CHANGES:
         return 0, ()
-    sharing = [group for group in groups(before) if event.arguments["copy"] in group]
+    sharing = [group for group in copy_groups(before) if event.arguments["copy"] in group]
     return (1 if event.name == "replay" else -1), sharing[0] if sharing else ()
 
 

@@ -38,7 +38,7 @@ def read_counts(s: State) -> dict[int, int | None]:
 
 @once_per_state
 def copy_groups(s: State) -> list[tuple[int, ...]]:
-    """Returns, for each read count, the open copies that share it."""
+    """Returns the open copies, grouped by the read count that they share."""
     holders: tuple[Entry | OrphanedCopies, ...] = (*entries(s), *s.orphaned_copies)
     return [holder.copies for holder in holders]
 
