@@ -615,7 +615,7 @@ def late_lookup_set_accessed_of_pooled_wrapper(cfg: Config, before: State, event
 def lookup_missed_removed_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A lookup compares the key with success and returns no entry.
 
-    In between, the entry was removed, or its value deallocated.
+    The entry was removed in between, or its value is deallocated.
     """
     return is_accepted(event) and event.outcome is None
 

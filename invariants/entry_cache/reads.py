@@ -180,8 +180,8 @@ def storage_entries_are_cached_iff_reads_are_expected(cfg: Config, before: State
 def read_issues_one_storage_read_for_each_gap(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read issues one storage read for each gap.
 
-    A gap is a run of consecutive requested entries that are neither cached nor in a joinable read.
-    A read that waits for permits issues none.
+    A gap is a run of consecutive requested entries that are neither cached nor in a joinable read. A read that waits
+    for permits, or fails for lack of permits, issues none.
     """
     if not isinstance(event.outcome, Reading):
         return True
@@ -198,7 +198,10 @@ def read_issues_one_storage_read_for_each_gap(cfg: Config, before: State, event:
 
 @always(entry_cache, on=("read", "read_one"), given=reads_queued)
 def read_marks_exactly_cached_entries_accessed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read sets `accessed` of exactly the cached entries of its range, unless the read waits for permits."""
+    """A read that is granted its permits at once sets `accessed` of exactly the cached entries of its range.
+
+    Any other read sets no `accessed`.
+    """
     if not isinstance(event.outcome, Reading):
         return True
     range_cache, ledger, wanted = _looked_up(before, event, after)
@@ -289,7 +292,7 @@ def cache_misses_count_entries_and_bytes(cfg: Config, before: State, event: Even
 
 @always(entry_cache, on=("read", "read_one"))
 def cache_hits_count_entries_and_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read that does not wait for permits counts the cached entries of its range as cache hits, with their sizes."""
+    """A read that is granted its permits at once counts the cached entries of its range as hits, with their sizes."""
     cache, ledger, first, last = asked_range(before, event, before.next_request)
     range_cache = before.topic_caches[cache]
     wanted = [e for e in entries(before) if e.cache == range_cache and e.position.ledger == ledger]

@@ -258,7 +258,8 @@ def removed(rules: ListRules, s: CursorList, object: int, cursors_left: int) -> 
     """`removeCursor`: returns the list with a pending removal, if the node has a position.
 
     A node without a position is not in the list. A node in the queue of pending updates stays there until the next
-    flush or cleanup, but without a pending position. `cursors_left` is the number of cursors after the removal.
+    flush or cleanup, but without a pending position. `cursors_left`, the number of cursors after the removal, is for
+    the cleanup.
     """
     node = node_of(s, object)
     gone = node._replace(present=False, pending=None)
