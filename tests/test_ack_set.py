@@ -24,7 +24,7 @@ REFERENCE, SHIPPED = m.reference.config, m.shipped.config
 
 
 def ask(cfg: Config, name: str, *arguments: Any) -> Any:
-    """Returns the model's outcome of a query without open batches. Under the reference, the implementation must agree."""
+    """Returns the model's outcome of a query without open batches. The implementation must agree (reference only)."""
     s, outcome = m.ack_set.step(cfg, m.start(cfg), name, arguments)
     assert s == m.start(cfg)
     assert not m.ack_set.is_reference(cfg) or getattr(AckSets(cfg), name)(*arguments) == outcome

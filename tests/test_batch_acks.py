@@ -1,4 +1,4 @@
-"""A cursor's acknowledgements: stateful tests, bad input, worked examples, and the same under shipped rules."""
+"""A cursor's acknowledgements: stateful tests, bad input, and worked examples, also under the shipped rules."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ WRITE = [("flush",), ("written",)]
 
 
 def after(cfg: Config, *steps: tuple[Any, ...], start_at: State | None = None) -> tuple[State, Any]:
-    """Returns the state after some actions, and the last outcome; under the reference rules on both sides."""
+    """Returns the state after some actions, and the last outcome. The implementation must agree (reference only)."""
     s, outcomes = stepped(m.batch_acks, cfg, steps, start_at, BatchAcks)
     return s, outcomes[-1]
 
@@ -149,7 +149,7 @@ def test_ranges_end_with_their_ledger() -> None:
 
 
 def test_individual_and_cumulative_acks_in_both_orders() -> None:
-    """Message 5 alone, and messages up to 2: {3, 4, 6..9} are left. Shipped, one order forgets that of 5."""
+    """Message 5 is acknowledged alone, the messages up to 2 together. The shipped rules can forget message 5."""
     steps = [one(0, words(5)), ("ack_cumulative", at(0), to(2))]
     for order in (steps, steps[::-1]):
         assert acknowledged(after(TEN, *order)[0], 0) == [0, 1, 2, 5]
@@ -237,7 +237,10 @@ def test_an_argument_of_the_wrong_type_is_an_error_that_names_it() -> None:
 def test_closed_cursor_goes_to_the_metadata_store_up_to_a_number_of_ranges(
     max_ranges: int, in_metadata: int, ack_set_is_kept: bool
 ) -> None:
-    """The shipped metadata store loses ack sets. -1 ranges are always exceeded, but a record without ranges has none."""
+    """The shipped metadata store loses ack sets. A limit of -1 ranges is always exceeded: the cursor goes to a ledger.
+
+    With `max_ranges` 0 a record has no ranges, so the cursor goes to the metadata store.
+    """
     cfg = SHIPPED._replace(max_ranges=max_ranges, max_ranges_in_metadata=in_metadata)
     s, _ = after(cfg, one(0, (EVERYTHING - 1,)), ("reopen", True))
     assert (acknowledged(s, 0) == [0]) == ack_set_is_kept
@@ -261,7 +264,7 @@ def test_shipped_bit_beyond_the_batch_keeps_the_entry() -> None:
 
 
 def test_shipped_cumulative_ack_replaces_the_ack_set_if_its_first_bit_is_later() -> None:
-    """The same first bit is not later. Ack sets of earlier entries are dropped."""
+    """An equal first bit is not later. Ack sets of earlier entries are dropped."""
     acked = [one(0, words(3)), one(2, words(0, 1, 2, 5))]
     for last, kept in ((2, [0, 1, 2, 5]), (3, [0, 1, 2, 3])):
         assert acknowledged(after(SHIPPED, *acked, ("ack_cumulative", at(2), to(last)))[0], 2) == kept
@@ -270,7 +273,7 @@ def test_shipped_cumulative_ack_replaces_the_ack_set_if_its_first_bit_is_later()
 
 
 def test_shipped_ack_set_of_a_position_without_entry_waits_for_it() -> None:
-    """In the last ledger, which has one entry; a position in a later ledger never has one."""
+    """The positions are after the last entry of the last ledger. A position in a later ledger gets no ack set."""
     cfg = SHIPPED._replace(entries=2)
     start_at, _ = after(cfg, ("roll_ledger",), ("add_entry",))
     for ledger, entry, number in ((2, 1, 3), (2, 2, 4), (3, 1, None)):
@@ -294,7 +297,7 @@ def test_shipped_deleted_entry_makes_the_cursor_dirty() -> None:
 
 
 def test_each_rule_differs_in_the_shipped_version() -> None:
-    """Pull request 26474 has changed two, 25047 one."""
+    """Pull request 26474 changed two rules, 25047 changed one."""
     names, ours = m.batch_acks.rules, m.reference.config
     assert [name for name in names if getattr(SHIPPED, name) == getattr(ours, name)] == []
     changed = [name for name in names if getattr(LATER, name) == getattr(ours, name)]
@@ -376,7 +379,7 @@ def test_shipped_crash_after_reset_restores_previous_acks() -> None:
 
 @pytest.mark.parametrize(("cfg", "first_unacked"), [(TEN, 0), (SHIPPED, 2)], ids=["reference", "shipped"])
 def test_a_queued_reset_followed_by_an_ack(cfg: Config, first_unacked: int) -> None:
-    """Both complete; shipped, only the last operation takes effect."""
+    """Both complete. Under the shipped rules, only the last operation takes effect."""
     steps = [("ack_cumulative", at(1), None), ("begin_read",), ("reset", at(0), None), ("flush",), ("end_read",)]
     s, completed = after(cfg, *steps, ("written",))
     assert (completed, s.acks.first_unacked) == (WriteResult(True, (1,)), first_unacked)
@@ -404,7 +407,7 @@ def test_individual_acks_commute() -> None:
 
 
 def test_canonical_form_numbers_open_resets_in_order() -> None:
-    """Their tickets are 1 and 2 if no other reset has completed; with each that has, they are one more."""
+    """The tickets of two open resets are 1 and 2 in the canonical form, however many resets have completed before."""
     steps = [("reset", at(1), None), one(2), ("flush",), ("reset", at(0), to(1))]
     known, _ = after(TEN, *steps)
     assert m.batch_acks.canonical(TEN, known) == known

@@ -1,4 +1,4 @@
-"""Campaigns: results depend on the seeds alone, and no death of the driver changes them."""
+"""Campaigns: results depend on the seeds alone, also if the driver dies."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TRACES = 2 * BLOCK + 7
 
 
 class Cut(Inline):
-    """Runs tasks in this process, cut as for a number of slots."""
+    """Runs tasks in this process, and divides the work among them as for a number of slots."""
 
     def __init__(self, slots: int) -> None:
         super().__init__()
@@ -65,13 +65,13 @@ def remembered(task: Task) -> TaskResult:
 
 
 def essence(state: State) -> tuple[list[FindingRow], dict[str, list[Row]], int, int]:
-    """Returns what must not depend on how the work was cut."""
+    """Returns the results that must not depend on how the work is divided."""
     coverage = {name: total.rows() for name, total in state.coverage.items()}
     return state.merge_findings(), coverage, state.traces, state.steps
 
 
 def content(store: LocalStore) -> dict[Path, bytes]:
-    """The files of a store."""
+    """Returns the files of a store."""
     return {path: path.read_bytes() for path in store.root.rglob("*") if path.is_file()}
 
 
@@ -188,7 +188,7 @@ class FileSystem:
 def test_a_driver_may_die_at_any_call_of_the_file_system(
     shows_partial_files: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dies at a call, resumes, dies again and resumes: nothing is lost, nothing counts twice."""
+    """The driver dies at a call, resumes, dies again and resumes. Nothing is lost, and nothing counts twice."""
     monkeypatch.setattr(campaign, "ROUND_SECONDS", (0.05, 0.05))
     monkeypatch.setattr(campaign, "run_task", remembered)
     traces = 2 * BLOCK
@@ -317,7 +317,7 @@ def test_a_check_writes_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("table", ["runs", "findings", "coverage"])
 @pytest.mark.parametrize("how", ["missing", "cut off", "one bit differs"])
 def test_a_missing_or_damaged_table_of_a_committed_round_is_an_error(table: str, how: str, tmp_path: Path) -> None:
-    """Without its findings the round would count as one that found nothing."""
+    """Otherwise a round without its table of findings would count as one that found nothing."""
     store = LocalStore(tmp_path)
     for traces in (BLOCK, 2 * BLOCK):
         run(store, traces=traces)
@@ -395,7 +395,7 @@ def test_a_block_stops_at_the_finding_limit_and_counts_skipped_traces() -> None:
     assert result.traces + result.skipped_traces == 2 * BLOCK
 
 
-def test_tasks_and_parts_are_sent_to_workers_unchanged() -> None:
+def test_tasks_and_results_are_unchanged_as_text() -> None:
     task = Task(MUTANT, 3, BLOCK)
     assert task_from(task_text(task)) == task
     result = run_task(task)

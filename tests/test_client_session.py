@@ -21,12 +21,12 @@ TestClientSession = stateful_test(SUBJECT, examples=40)
 
 
 def attached(handler: str) -> tuple[Any, ...]:
-    """The steps that attach a handler."""
+    """Returns the steps that attach a handler."""
     return (("connect", handler), ("accept", handler), ("handle", handler))
 
 
 def ran(cfg: Config, *steps: Any) -> tuple[State, list[Any]]:
-    """The state after some steps and their outcomes.
+    """Returns the state after some steps, and their outcomes.
 
     Under reference rules, the implementation agrees and no property is violated.
     """
@@ -37,7 +37,7 @@ def ran(cfg: Config, *steps: Any) -> tuple[State, list[Any]]:
 
 
 def done(cfg: Config, *steps: Any) -> State:
-    """The state after steps of which none is refused."""
+    """Returns the state after some steps, none of which may be refused."""
     state, outcomes = ran(cfg, *steps)
     refused = [(step, each) for step, each in zip(steps, outcomes, strict=True) if isinstance(each, Refused)]
     assert refused == []
@@ -103,7 +103,7 @@ def test_no_restart_after_the_first_receipt_or_with_an_initial_sequence_id() -> 
 
 @pytest.mark.parametrize(("deduplication", "stored"), [(False, (0, 1, 0, 1)), (True, (0, 1))])
 def test_stored_without_receipts(deduplication: bool, stored: tuple[int, ...]) -> None:
-    """Duplicates without deduplication; with it, receipts for what is stored already."""
+    """The receipts are lost, so the messages are sent again. Only deduplication prevents that they are stored twice."""
     steps = (*PRODUCER, ("send",), ("send",), ("store",), ("store",), *BROKEN, *STORED, *STORED)
     state = done(Config(deduplication=deduplication), *steps)
     assert tuple(entry.message for entry in state.log) == stored
@@ -218,7 +218,7 @@ def test_corrupt_batch_returns_its_permits() -> None:
 
 
 def test_a_new_session_starts_with_the_whole_queue() -> None:
-    """Of ten permits A had four left; six were received, the others are dropped and come again."""
+    """Broker A has sent eight messages. The application has received four; the others are dropped, and sent again."""
     cfg = Config(stored=12, receiver_queue_size=10)
     at_a = (*CONSUMER, *[("dispatch",), ("handle", "consumer")] * 8, *[("receive",)] * 4, ("acknowledge", 0))
     moved = (("close", "consumer", True), ("handle", "consumer"), *CONSUMER)

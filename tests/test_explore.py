@@ -1,4 +1,7 @@
-"""The explorer: exact counts, shortest counterexamples, and what it must find."""
+"""The explorer: exact counts, shortest counterexamples, and the failures that it must find.
+
+A *walk* (`cover`) executes every transition of an explored graph, in runs from the initial state.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +64,7 @@ def test_every_transition_is_run_from_the_first_state(name: str) -> None:
 
 
 def test_the_walk_finds_a_difference_that_only_a_run_shows() -> None:
-    """A start that ignores its config: loading a state sets what the start forgot."""
+    """The constructor of the implementation ignores a setting. `load`, which the explorer uses, sets it."""
     space = find_space(seed_bug(find_mutant("max-requeue-setting-ignored-at-start")), "smoke")
     found = explore(space, properties=False)
     assert found.violations == []
@@ -77,14 +80,15 @@ def smoke() -> Graph:
     return graph
 
 
-def walk(body: type, graph: Graph) -> Finding:
-    finding = cover(Space(replace(RANGE_CACHE, implementation=body), "reference", SMOKE), graph).finding
+def walk(implementation: type, graph: Graph) -> Finding:
+    """Returns the finding of a walk with an implementation of range_cache."""
+    finding = cover(Space(replace(RANGE_CACHE, implementation=implementation), "reference", SMOKE), graph).finding
     assert finding is not None
     return finding
 
 
 class Wrong(RANGE_CACHE.implementation):  # type: ignore[misc]
-    """Goes wrong after its first step unless it was loaded or checked: a replay does both, a walk neither."""
+    """Is wrong after its first step. If `heals`, `load` and `check` repair it: a replay calls them, and a walk does not."""
 
     steps, checked, heals = 0, False, True
 
@@ -105,7 +109,7 @@ class Wrong(RANGE_CACHE.implementation):  # type: ignore[misc]
 
 @pytest.mark.parametrize(("heals", "cause"), [(True, "unstable:cover"), (False, "view:now_ns")])
 def test_finding_of_the_walk_that_a_replay_does_not_show_is_unstable(heals: bool, cause: str, smoke: Graph) -> None:
-    """Ways to a state that has transitions left go wrong too: the walk must end with it all the same."""
+    """The paths to the remaining transitions fail, too. The walk must end nevertheless."""
     finding = walk(type("Body", (Wrong,), {"heals": heals}), smoke)
     assert str(finding.cause) == cause
     assert [call.action for call in finding.calls].count("advance") == 2
@@ -122,8 +126,8 @@ def test_walk_that_does_not_end_is_a_hang(smoke: Graph, monkeypatch: pytest.Monk
     assert walk(Endless, smoke).cause == Cause(Kind.HANG, "clear")
 
 
-def test_a_walk_asks_no_property() -> None:
-    """A property that is broken anyway, at the second put, must not hide the difference that was met."""
+def test_a_walk_checks_no_property() -> None:
+    """A property that fails earlier, at the second put, must not hide the difference."""
 
     @always(RANGE_CACHE.machine, on=("put",))
     def every_put_adds(cfg: Any, before: Any, event: Event, after: Any) -> bool:
@@ -156,8 +160,8 @@ def test_a_walk_asks_no_property() -> None:
     assert asked.broken_property == "every_put_adds"
 
 
-def test_the_search_asks_the_implementation_for_its_structure() -> None:
-    """Outcomes and views agree: only the implementation's own check says that something is wrong."""
+def test_the_search_calls_the_implementation_s_own_check() -> None:
+    """Outcomes and views agree: only `check` reports that something is wrong."""
 
     class Loose(RANGE_CACHE.implementation):  # type: ignore[misc]
         def check(self) -> list[str]:
@@ -170,7 +174,7 @@ def test_the_search_asks_the_implementation_for_its_structure() -> None:
 
 @pytest.fixture(scope="module")
 def torn() -> Space:
-    """A canonical form that forgets who was looked up, when the clock is not at its start."""
+    """A space with a wrong canonical form: it clears `accessed`, and so joins states that behave differently."""
     source = source_of("model.range_cache")
     rule = "e._replace(timestamp_ns=e.timestamp_ns - s.now_ns, copies=copies)"
     assert source.count(rule) == 1
@@ -189,7 +193,7 @@ def test_a_canonical_form_that_joins_states_is_a_finding_of_the_walk(torn: Space
 
 
 def test_a_canonical_form_that_joins_states_is_a_finding_of_the_explorer(torn: Space) -> None:
-    """Whatever it was that failed: the run to where it failed cannot be found."""
+    """The calls on the path to a failed state can lead to another state. The finding then blames the canonical form."""
     graph = explore(torn, implementation=False, properties=False).graph
     assert graph is not None
     failures = [Failure(Cause(Kind.PROPERTY, "any"), number, None) for number in range(len(graph.states))]
@@ -209,7 +213,7 @@ def _end(space: Space, finding: Finding) -> Any:
 
 @pytest.mark.parametrize(("subject", "profile"), [("range_cache", "pulsar-2026-07"), ("txn_rollout", "reference")])
 def test_the_number_of_processes_changes_nothing(subject: str, profile: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """States, their numbers, parents, transitions and violations are those of one process."""
+    """States, their numbers, parents, transitions and violations equal those of one process."""
     monkeypatch.setattr("fuzz.explore.search.WORTH_SHARING", 2)
     space = find_space(find_subject(subject), "smoke", profile)
     alone, shared = (explore(space, implementation=False, jobs=jobs) for jobs in (1, 3))
@@ -219,7 +223,7 @@ def test_the_number_of_processes_changes_nothing(subject: str, profile: str, mon
 
 
 def test_processes_that_share_a_frontier_run_the_implementation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a seeded bug, whose classes only this process has: a hang and differences are found as by one process."""
+    """They find the same failures of a seeded bug as one process, although only this process imported its classes."""
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 0.5)
     monkeypatch.setattr("fuzz.explore.search.WORTH_SHARING", 2)
     for mutant in ("duplicate-put-leaves-slot-in-queue", "requeue-keeps-accessed"):
@@ -230,7 +234,7 @@ def test_processes_that_share_a_frontier_run_the_implementation(monkeypatch: pyt
 
 
 def test_the_graph_is_the_models() -> None:
-    """Each target of each transition, taken again by hand for a part of the states."""
+    """For some states of the graph, the model takes every transition again, and reaches the same target."""
     space = find_space(find_subject("range_cache"), "smoke")
     graph = explore(space, implementation=False, properties=False).graph
     assert graph is not None
@@ -271,7 +275,7 @@ def test_hanging_step_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_goal_that_fair_actions_miss_is_a_lasso() -> None:
-    """Expiry that never comes: time passes and passes go round without emptying the cache."""
+    """No entry ever expires: advances and time passes repeat for ever, and the cache is never emptied."""
     source = source_of("model.range_cache")
     rule = "    return timestamp_ns < threshold_ns\n"
     assert source.count(rule) == 1
@@ -328,7 +332,7 @@ def test_a_cause_is_not_hidden_by_another_at_the_same_action() -> None:
 
 
 def test_a_process_that_ends_early_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other processes must not keep its pipe open."""
+    """The other processes must not keep the pipe of the ended process open."""
     work = fuzz.explore.shared._work
 
     def dies(member: Any, number: int, *rest: Any) -> None:
@@ -399,8 +403,8 @@ def test_a_model_that_fails_alone_is_a_finding(find: str, wrong: str, cause: str
     assert cover(space, graph).finding is not None
 
 
-def test_a_state_outside_the_bounds_has_the_properties() -> None:
-    """No state with at most four tokens taken violates the property; a step from one of them leads to one that does."""
+def test_properties_are_checked_in_states_outside_the_bounds() -> None:
+    """The property holds in all states within the bounds. A step from one of them leads to a state that violates it."""
     space = Space(CANARY, "reference", replace(CANARY.scopes["smoke"], bounds={"taken": 4}))
     found = explore(space, implementation=False)
     assert found.distinct_states == 45

@@ -223,7 +223,7 @@ def test_without_counts_entries_leave_the_cache_behind_the_slowest_read_position
 
 
 def test_individually_deleted_entries_are_no_backlog() -> None:
-    """`ManagedCursorImpl.getNumberOfEntries` subtracts them: a rewound cursor with one entry to deliver becomes active."""
+    """`ManagedCursorImpl.getNumberOfEntries` subtracts them: a rewound cursor with one entry left becomes active."""
     cfg = Config(subscriptions=1, types=("shared",), counts_reads=False, backlogged_threshold=2)
     s = run(cfg, *[("add_entry",)] * 3, *joining(0), ("read_more_entries", 0), ("complete_storage_read", 1, True))
     s = run(cfg, ("dispatch", 0, "normal"), *[("acknowledge", 0, Position(0, i)) for i in (1, 2)], s=s)

@@ -53,7 +53,7 @@ from tests.conftest import ROOT
 
 ALL = [m for name in subject_names() for m in mutants_of(name)]
 
-#: The generated mutants of a module, which take a second to make.
+#: The generated mutants of a module, kept because it takes a second to generate them.
 made_of = functools.cache(generated_of)
 
 
@@ -100,7 +100,7 @@ def test_an_implementation_that_fails_on_a_wrong_state_has_noticed_it(
 
 
 def test_one_by_one_gives_every_finding_of_a_trace() -> None:
-    """A trace that breaks several properties gives each once; a finding of another kind ends the trace."""
+    """A trace that violates several properties gives a finding of each. A finding of another kind ends the trace."""
     subject = find_subject("range_cache")
     lockstep = Lockstep(Target(subject, find_profile(subject, "pulsar-2026-07")))
     findings = list(unmasked_findings(lockstep, range(40)))
@@ -220,6 +220,7 @@ def test_source_of_an_imported_module_is_an_internal_error() -> None:
 def test_the_last_line_is_the_answer(
     written: bytes, ends: bool, last: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """If the process has not ended in time, the answer is a timeout of the check in the last line."""
     monkeypatch.setattr("fuzz.mutation.model_checks._WAITING_SECONDS", 0.05)
     reader, writer = os.pipe()
     os.write(writer, written)
@@ -233,7 +234,7 @@ def test_the_last_line_is_the_answer(
 
 
 def test_time_limit_of_a_mutated_model_is_processor_time() -> None:
-    """In a server of its own, whose forked process has a second."""
+    """The test starts its own server, whose forked process has one second."""
     code = "import fuzz.mutation.model_checks as s; s._SECONDS = 1; s._serve()"
     command = [sys.executable, "-c", code]
     text = source_of("model.ack_set").replace(
@@ -309,7 +310,7 @@ def test_an_unknown_mutant_names_the_known_ones() -> None:
 
 
 def test_a_bug_in_the_model_alone_is_found() -> None:
-    """Lockstep compares; it does not matter which side is wrong."""
+    """Lockstep compares model and implementation, so it finds a bug of either."""
     text = "    return timestamp_ns < threshold_ns\n"
     assert source_of("model.range_cache").count(text) == 1
     mutant = Mutant(
@@ -321,7 +322,7 @@ def test_a_bug_in_the_model_alone_is_found() -> None:
 
 
 def test_every_module_of_a_seeded_subject_is_imported_again() -> None:
-    """A module imported before would bring other classes, whose instances are never equal."""
+    """A module that is not imported again would use the original classes, whose instances never equal the new ones."""
     original = find_subject("range_cache")
     for mutant in {m.module: m for m in mutants_of("range_cache")}.values():
         subject = seed_bug(mutant)
@@ -354,7 +355,7 @@ def test_equal_lines_have_mutants_of_their_own(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_slow_trace_kills_no_mutant() -> None:
-    """A property that the profile violates is not checked when the trace gets more time."""
+    """A hang is only slow if a replay with more time finds nothing. The replay skips the properties lockstep skips."""
     lockstep = Lockstep(resolve("batch_acks", "pulsar-2026-07"))
     failing = next(each for each in map(lockstep.run, range(200)) if each is not None)
     slow = failing._replace(difference=Difference(Cause(Kind.HANG, failing.calls[-1].action), "slow"))
@@ -364,7 +365,7 @@ def test_a_slow_trace_kills_no_mutant() -> None:
 
 
 def test_a_module_that_the_subject_does_not_import_has_no_generated_mutants(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No trace runs it: each of its mutants would survive."""
+    """No trace executes the module, so each of its mutants would survive."""
     asked = list[str]()
     monkeypatch.setattr("fuzz.mutation.kill_matrix.generated_of", lambda module: asked.append(module) or [])
     monkeypatch.setattr("fuzz.mutation.kill_matrix.equivalents_of", lambda name: {})

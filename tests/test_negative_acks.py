@@ -71,7 +71,7 @@ def redelivered(cfg: Config, *steps: tuple[Any, ...]) -> list[tuple[int, list[Po
 
 
 def test_a_shorter_nack_does_not_wait_for_a_longer_one() -> None:
-    """A nack for 600 s at 0 s, another for 10 s at 1 s: redelivered at 11 s; by the Java client at 600 s."""
+    """A nack for 600 s at 0 s, another for 10 s at 1 s: the second is due at 11 s. The Java client waits until 600 s."""
     steps = [nack(A, 2), wait(1_000), nack(B, 0), wait(700_000)]
     assert redelivered(BASE, *steps) == [(11_000, [B]), (600_000, [A])]
     assert redelivered(JAVA, *steps) == [(600_000, [A, B])]
@@ -317,7 +317,7 @@ def test_a_traced_id_is_redelivered_once() -> None:
 
 @pytest.mark.parametrize("spread", [1, 7, 300, 100_000])
 def test_buckets_equal_a_dictionary_of_sets(spread: int) -> None:
-    """Many buckets, of which most are sealed; entries in progressions, at random, repeated, and of all sizes."""
+    """Most of the many buckets are sealed. Entry ids are in progressions, random, repeated, negative and large."""
     chance, buckets, plain = random.Random(spread), Buckets(), dict[int, set[tuple[int, int]]]()
     for turn in range(6_000):
         time = turn // 20 + chance.choice((0, 0, 0, 5, 40))
@@ -378,7 +378,7 @@ def row_of(name: str) -> Row:
     ],
 )
 def test_the_predictions_of_a_row(name: str, proposal: float, ceiling: float, corrected: float, exact: float) -> None:
-    """Arrays have 2 bytes per value; the proposal's formula for M = 51,200 gives 0.32, not 0.163."""
+    """Bytes per entry by four formulas. The proposal states 0.163 for M = 51,200, but its own formula gives 0.32."""
     row = row_of(name)
     found = (space.by_proposal(row), space.with_ceiling(row), space.corrected(row), exact_bytes(row))
     assert found == pytest.approx((proposal, ceiling, corrected, exact), abs=6e-5)
@@ -419,12 +419,12 @@ def test_compressed_buckets_return_what_was_added(row: Row) -> None:
     assert not buckets
 
 
-# ---- scopes
+# ---- memory and settings
 
 
 @pytest.mark.nightly
 def test_compressed_buckets_take_less_memory() -> None:
-    """At most a third of the proposal's measurements, and at most half of its structure."""
+    """They take at most a third of the memory that PIP-393 measured, and half of what its data structure takes here."""
     pytest.importorskip("pyroaring")
     for row in ROWS:
         ours = bytes_per_entry("packed", row)["allocated"]

@@ -1,4 +1,4 @@
-"""The ownership channel: stateful test, worked examples of PIP-192, conflict resolution, and what shipped rules break."""
+"""The ownership channel: stateful test, worked examples of PIP-192, conflict resolution, effects of shipped rules."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Step = tuple[Any, ...]
 
 
 def ran(cfg: Config, *steps: Step) -> tuple[State, list[Any]]:
-    """The state after some steps, and their outcomes."""
+    """Returns the state after some steps, none of which may be refused, and their outcomes."""
     state, outcomes = ownership_channel.start(cfg), []
     for name, *arguments in steps:
         state, outcome = ownership_channel.step(cfg, state, name, tuple(arguments))
@@ -38,7 +38,7 @@ def ran(cfg: Config, *steps: Step) -> tuple[State, list[Any]]:
 
 
 def delivered(cfg: Config, s: State) -> State:
-    """The state after every running broker has read all records."""
+    """Returns the state after every running broker has read all records."""
     for broker, at in enumerate(s.brokers):
         for _ in range(len(s.log) - at.read if at.is_up else 0):
             s, _ = ownership_channel.step(cfg, s, "read", (broker,))
@@ -48,7 +48,7 @@ def delivered(cfg: Config, s: State) -> State:
 
 
 def quiet(cfg: Config, s: State) -> State:
-    """The state after all records are read and all handlers have answered."""
+    """Returns the state after all records are read and all handlers have finished, so that no broker acts by itself."""
     s = delivered(cfg, s)
     while any(at.tasks for at in s.brokers):
         busy = next(broker for broker, at in enumerate(s.brokers) if at.tasks)
@@ -57,7 +57,7 @@ def quiet(cfg: Config, s: State) -> State:
 
 
 def after(cfg: Config, s: State, *steps: Step) -> State:
-    """The state after some steps, each with all that follows from it."""
+    """Returns the state after some steps. After each step, the brokers act until the state is quiet."""
     for name, *arguments in steps:
         s, outcome = ownership_channel.step(cfg, s, name, tuple(arguments))
         assert not isinstance(outcome, Refused), (name, arguments, outcome)
@@ -66,7 +66,7 @@ def after(cfg: Config, s: State, *steps: Step) -> State:
 
 
 def settled(cfg: Config, *steps: Step) -> Data | None:
-    """The record of bundle 0 after some steps, each with all that follows from it."""
+    """Returns the record of bundle 0 after some steps, each until the state is quiet."""
     return after(cfg, ownership_channel.start(cfg), *steps).settled[0]
 
 
@@ -141,7 +141,7 @@ def test_coalesced_notification_skips_records() -> None:
 
 
 def with_view(cfg: Config, s: State, *brokers: int) -> State:
-    """The state after some brokers have read the newest record of bundle 0, and none between."""
+    """Returns the state after some brokers have read the newest record of bundle 0, and no record before it."""
     for broker in brokers:
         s, _ = ownership_channel.step(cfg, s, "jump", (broker,))
         s, _ = ownership_channel.step(cfg, s, "notify", (broker, 0))
@@ -180,7 +180,7 @@ def test_bundle_is_free_if_no_broker_is_left() -> None:
 
 
 def test_dead_source_of_owned_bundle_changes_nothing() -> None:
-    """apache/pulsar#23064: the monitor also matched the source of Owned records."""
+    """apache/pulsar#23064: the clean-up of a dead broker also overrode Owned records that name it as the source."""
     moved = ("lookup", 0, 0, 1), ("unload", 0, 0, 2, False), ("crash", 1), ("monitor",)
     for cfg, jobs in ((TOPIC, 0), (m.release_3_1.config, 1)):
         s = after(cfg, ownership_channel.start(cfg), *moved)
@@ -238,7 +238,7 @@ def test_shutdown_moves_bundles_and_retries() -> None:
 
 
 def test_split_bundle_returns_after_its_tombstone() -> None:
-    """A command from a view that has Owned, written after the tombstone of Deleted, is accepted by shipped rules."""
+    """Broker 1, whose view still has Owned, writes Releasing after the tombstone. The shipped rules accept this."""
     late = (
         ("lookup", 0, 0, 0),
         ("jump", 0),

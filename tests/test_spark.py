@@ -40,7 +40,7 @@ from tests.test_campaign import essence
 
 pytestmark = pytest.mark.spark
 
-MUTANT = "deallocated-value-stays-counted"  # shows now and then, so that there is work to interrupt
+MUTANT = "deallocated-value-stays-counted"  # few traces show this bug, so there is work to interrupt
 PLAN = Plan((Spec("range_cache", mutant=MUTANT),), 0)
 TRACES = 12 * BLOCK  # several rounds, the first of which does not end the campaign
 FEW = 4 * BLOCK
@@ -53,7 +53,7 @@ def spark() -> Iterator[Any]:
 
 
 def without_spark(traces: int) -> Any:
-    """What the seeds give without Spark."""
+    """Returns the result of the campaign in this process, without Spark."""
     store = MemoryStore()
     return essence(run_campaign(store, PLAN, open_campaign(store, PLAN), Inline(), traces=traces))
 
@@ -81,7 +81,7 @@ def test_the_same_findings_at_any_number_of_partitions(spark: Any, few: Any, par
 @pytest.mark.nightly
 @pytest.mark.parametrize("partitions", [1, 3])
 def test_a_real_client_on_spark(spark: Any, partitions: int) -> None:
-    """Child processes of Spark's workers; seed 9 crashes the client."""
+    """Spark's workers run the client in child processes. The schedule of seed 9 crashes the client."""
     workers, store, plan = (
         SparkWorkers(spark, 2, partitions),
         MemoryStore(),
@@ -95,7 +95,7 @@ def test_a_real_client_on_spark(spark: Any, partitions: int) -> None:
 
 @pytest.mark.parametrize("partitions", [3, pytest.param(1, marks=pytest.mark.nightly)])
 def test_the_explorer_counts_the_same_on_spark(spark: Any, partitions: int) -> None:
-    """The canary's scope, with what is wrong in it: the same states, and the same shortest counterexamples."""
+    """In the scope of the canary, the explorer finds the same states and counterexamples as on one machine."""
     here = explore(find_space(find_subject("canary"), "smoke"))
     there = explore_on_spark(SpaceNames("canary", "smoke", "reference", None), spark, partitions)
     assert (there.distinct_states, there.transitions, there.depth) == (
@@ -124,7 +124,7 @@ def test_mutants_are_killed_on_spark(spark: Any) -> None:
 
 
 def test_any_file_system_that_spark_knows(spark: Any, few: Any, tmp_path: Path) -> None:
-    """A URI goes through Hadoop's file systems; what it holds is the same folder."""
+    """A URI is written through Hadoop's file systems. The folder is the same as without them."""
     store = HadoopStore(spark, f"file://{tmp_path}/campaign")
     workers = SparkWorkers(spark, 2)
     run_campaign(store, PLAN, open_campaign(store, PLAN), workers, traces=FEW)
@@ -142,7 +142,7 @@ def test_a_file_system_that_spark_does_not_know_is_one_line(spark: Any) -> None:
 
 
 def channel() -> Iterator[dict[str, Any]]:
-    """The records of three bundles: one is right, one has a normal rejection, and one has a wrong state."""
+    """Yields records of three bundles: one is right, one has a stale version (known deviation), one a wrong state."""
     for version, states in enumerate((("Assigning",) * 3, ("Owned", "Assigning", "Deleted")), 1):
         for bundle, state in enumerate(states):
             stale = version - (state == "Assigning" and version == 2)
@@ -152,7 +152,7 @@ def channel() -> Iterator[dict[str, Any]]:
 
 @pytest.fixture
 def recordings(tmp_path: Path) -> Path:
-    """A folder with recordings that do not agree, a finding, a history and a table, one in a name full of signs."""
+    """A folder with recordings, a dump, a history and a table. Some disagree. Its name has special characters."""
     folder = tmp_path / "day=1, {a} [b]*?"
     (folder / "below").mkdir(parents=True)
     traces = itertools.islice(read_traces(RECORDINGS / "range_cache.jsonl.gz"), 40)
@@ -171,13 +171,13 @@ def recordings(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def on_spark(spark: Any, brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The command line, on the session of this file."""
+    """Runs the command line on the Spark session of this file."""
     monkeypatch.setattr("fuzz.commands.replay.session", lambda *_: contextlib.nullcontext(spark))
     return lambda *arguments: brokerproof(*arguments, "--master", "local[2]")
 
 
 def test_a_replay_on_spark_has_the_verdicts_of_one_machine(recordings: Path, brokerproof: Any, on_spark: Any) -> None:
-    """Each file is split between traces, and a folder, a file and a URI say the same."""
+    """Verdicts, table and exit code are equal, although Spark splits a file between two traces."""
     command = ("replay", recordings, "--profile", "reference", "--json", "--out")
     here, there = brokerproof(*command, "here"), on_spark(*command, "there")
     assert here.code == there.code == 1
@@ -228,7 +228,7 @@ def test_what_a_worker_refuses_is_one_line(spark: Any, monkeypatch: pytest.Monke
 
 
 def start(out: Path, *more: str, **environment: str) -> subprocess.Popen[bytes]:
-    """A campaign in a process of its own."""
+    """Starts a campaign in a process of its own."""
     command = [
         sys.executable,
         "-m",
@@ -263,7 +263,7 @@ def test_a_killed_driver_loses_nothing_and_counts_nothing_twice(tmp_path: Path, 
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     left = read_state(LocalStore(out), PLAN)
-    assert 0 < left.traces < expected[2], "it was to die in the middle"
+    assert 0 < left.traces < expected[2], "the driver must die in the middle of the campaign"
     result = finish(start(out, "--traces", str(TRACES), "--master", "local[2]", "--partitions", "4"))
     assert result["resumed"] is True
     store = LocalStore(out)
@@ -291,7 +291,7 @@ def test_a_lost_executor_costs_only_its_task(tmp_path: Path, expected: Any) -> N
 
 @pytest.mark.nightly
 def test_without_java_the_packaged_runtime_runs_spark(tmp_path: Path) -> None:
-    """Nothing in JAVA_HOME, no java in PATH: a campaign runs all the same."""
+    """Without JAVA_HOME, and without java in PATH, a campaign runs."""
     path = os.pathsep.join(p for p in os.environ["PATH"].split(os.pathsep) if not (Path(p) / "java").exists())
     tools = tmp_path / "tools"
     tools.mkdir()

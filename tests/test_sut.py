@@ -101,7 +101,7 @@ def test_a_program_may_list_the_members_of_a_set_in_any_order() -> None:
 
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The seconds of a command are a number of looks at a clock, so that a busy machine runs and shrinks as much."""
+    """A second of a command is 50 readings of the clock, so a busy machine runs and shrinks as much as an idle one."""
     clock = ticking(0.02)
     for module in ("fuzz.commands.sut", "fuzz.sut.hunt", "fuzz.run.shrink"):
         monkeypatch.setattr(f"{module}.time", clock)
@@ -178,7 +178,10 @@ def test_a_program_may_leave_out_actions_settings_and_fields() -> None:
     ["cache_steps", *[pytest.param(n, marks=pytest.mark.nightly) for n in subject_names() if n != "cache_steps"]],
 )
 def test_a_program_may_have_one_action(name: str) -> None:
-    """Also one that needs another action first, or that some swarm or situation leaves out. Sizes stay small."""
+    """This holds also for an action that needs another one first, or that has weight 0 in a swarm or situation.
+
+    Settings that bound the size of a state keep their usual values.
+    """
     subject, config = resolve(name).subject, resolve(name).config
     for action in subject.machine.actions:
         one = Hello("", (action,)).restricted(subject)
@@ -235,7 +238,7 @@ def test_a_command_with_braces_is_shown_as_it_is(brokerproof: Any) -> None:
 
 
 def test_a_program_with_other_abilities_is_ended(brokerproof: Any, tmp_path: Path) -> None:
-    """It would outlive the harness: it does not notice that its input ends."""
+    """The program would outlive brokerproof, because it does not notice the end of its input."""
     wrong = PARTIAL.replace('["add"]', '["fly"]').replace("import json, sys", "import json, os, sys, time")
     left = tmp_path / "pid"
     program = f"open({str(left)!r}, 'w').write(str(__import__('os').getpid()))\n{wrong}\ntime.sleep(600)"
@@ -300,7 +303,7 @@ HOSTILE = [
 
 
 def judged(behaviour: str, moment: str) -> tuple[Hunted, FindingRow]:
-    """What is found, with a short limit for what is late anyway."""
+    """Returns the run of a hostile program, and its first finding, shrunk. A hanging program gets a short limit."""
     seconds = 1.0 if EVERY[behaviour][1] == Kind.HANG else PATIENT[-1]
     command = (sys.executable, "-IS", str(PROGRAMS / "hostile.py"), behaviour, moment)
     target, hunted = driven("canary", *command, limits=Limits(seconds, 1 << 20))
@@ -310,7 +313,7 @@ def judged(behaviour: str, moment: str) -> tuple[Hunted, FindingRow]:
 
 
 def test_a_hundred_hostile_programs_end_in_findings() -> None:
-    """In threads, because most of them wait. A behaviour that single steps do not show is unstable."""
+    """The programs run in threads, because most of them wait. A behaviour that single steps do not show is unstable."""
     assert len(HOSTILE) >= 100
     assert (
         driven(
@@ -372,7 +375,7 @@ def test_the_last_words_of_a_program_control_no_terminal() -> None:
 def test_the_last_reply_of_a_program_that_has_ended_is_received(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program does not read its input. It ends before its reply is read, or just after a look for a reply."""
+    """The program does not read its input. It ends before its reply is read, or after a read that found no reply."""
     written = tmp_path / "pid"
     code = f"import os, pathlib; os.write(1, b'reply\\n'); pathlib.Path({str(written)!r}).write_text(str(os.getpid()))"
     for is_unseen in (False, True):
@@ -391,7 +394,7 @@ def test_the_last_reply_of_a_program_that_has_ended_is_received(
 
 
 def test_a_program_ends_with_a_command_that_is_terminated(tmp_path: Path) -> None:
-    """By `timeout`, or by a system for continuous integration. The program does not notice the end of its input."""
+    """`timeout` and CI systems terminate commands. The program does not notice the end of its input."""
     left = tmp_path / "pid"
     code = f"import os, pathlib, time; pathlib.Path({str(left)!r}).write_text(str(os.getpid())); time.sleep(600)"
     command = (sys.executable, "-m", "fuzz", "sut", "canary", *map(str, PATIENT), "--", sys.executable, "-ISc", code)
@@ -404,7 +407,7 @@ def test_a_program_ends_with_a_command_that_is_terminated(tmp_path: Path) -> Non
 
 
 def test_all_processes_of_a_program_are_ended() -> None:
-    """A helper in another process group: `timeout`, and the job control of a shell, make such groups."""
+    """This includes a helper in another process group, which `timeout` and the job control of a shell create."""
     pids = []
     for then in ("time.sleep(60)", "os._exit(0)"):
         code = f"import hostile, os, time; hostile.with_helper(then=lambda: {then})"
@@ -419,7 +422,7 @@ def test_all_processes_of_a_program_are_ended() -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there, and more than an entry that its parent has not removed yet."""
+    """Returns whether a process runs. A zombie, which has ended, does not."""
     status = Path(f"/proc/{pid}/stat")
     return status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z"
 

@@ -1,4 +1,4 @@
-"""TLC on the twins: equal counts, equal steps, expected violations; and that the comparison finds differences."""
+"""TLC on the twins: equal counts, equal steps, expected violations. The comparison finds altered twins."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ LATE = {
     "active_cursors_heap_removal_only_sifts_down",
     "active_cursors_tail_move_keeps_counts",
 }
-#: Of each component the smallest scope and a violation in the smallest scope; the nightly tests make the other runs.
+#: Of each component, a run in the smallest scope without violation, and one with an expected violation. The nightly
+#: tests make the other runs.
 QUICK = {
     min(
         (
@@ -51,9 +52,9 @@ QUICK = {
     for component in TWINS
     for violated in (False, True)
 }
-#: What a twin does not model: chunked messages, functions, a clock that is set back (see
-#: test_the_clock_and_inverted_ranges).
-NOT_MODELLED = {
+#: Actions that no run executes: a twin models no chunked messages and no functions, and no scope sets the clock back
+#: (see test_the_clock_and_inverted_ranges).
+NOT_EXECUTED = {
     "negative_acks": {"receive_chunks"},
     "ownership_channel": {"is_valid_transition", "should_keep_left"},
     "range_cache": {"step_clock_back"},
@@ -81,7 +82,7 @@ def test_a_run_gives_the_expected_result(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", TWINS)
 def test_the_twin_has_every_operator_that_a_run_needs(name: str) -> None:
-    """Also of the nightly runs: without an operator, `Twin` raises BadValue."""
+    """This includes the nightly runs. If an operator is missing, `Twin` raises BadValue."""
     for run in RUNS.values():
         if run.component == name:
             twin = Twin(read_module(MODULES, run.module), run.space(), run.wanted, run.fair)
@@ -93,7 +94,7 @@ def test_the_twin_has_every_operator_that_a_run_needs(name: str) -> None:
 @pytest.mark.parametrize("name", TWINS)
 def test_every_scope_has_a_run(name: str) -> None:
     scopes = find_subject(name).scopes
-    possible = {s for s, scope in scopes.items() if not NOT_MODELLED.get(name, set()) & set(scope.actions)}
+    possible = {s for s, scope in scopes.items() if not NOT_EXECUTED.get(name, set()) & set(scope.actions)}
     assert possible <= {run.name for run in RUNS.values() if run.component == name and run.counts}
 
 
@@ -122,7 +123,7 @@ def test_a_defect_whose_property_the_twin_states_has_a_run(row: Defect) -> None:
 def test_every_action_is_driven_by_a_run_that_compares_steps(name: str) -> None:
     compared = [run for run in RUNS.values() if run.component == name and run.compares_edges]
     driven = {action for run in compared for action in run.space().scope.actions}
-    assert set(find_subject(name).machine.actions) - driven == NOT_MODELLED.get(name, set())
+    assert set(find_subject(name).machine.actions) - driven == NOT_EXECUTED.get(name, set())
 
 
 # ---- differences are found ----------------------------------------------------------------------------
@@ -132,12 +133,12 @@ BARE = Run(component="range_cache", name="bare", scope="smoke", checks=(), only=
 
 
 def scratch(tmp_path: Path, *changes: tuple[str, str]) -> Path:
-    """A copy of the modules with some text of RangeCache.tla replaced."""
+    """Returns a copy of the modules with some text of RangeCache.tla replaced."""
     return altered_twin(tmp_path / "tla", "RangeCache", *changes)
 
 
 def test_an_altered_expiry_is_a_difference(tmp_path: Path) -> None:
-    """As many states as the model, and yet not the same steps."""
+    """The twin has as many states as the model, but other steps."""
     folder = scratch(tmp_path, ("e.timestamp_ns < threshold", "e.timestamp_ns <= threshold"))
     result = make_run(BARE, folder, tmp_path / "build")
     assert result.distinct_states == result.model_distinct_states
@@ -181,7 +182,7 @@ def test_a_wrong_expectation_is_a_difference(tmp_path: Path) -> None:
 
 
 def test_a_violation_stays_one_if_no_property_shows_it_alone() -> None:
-    """TLC does not name a violated liveness property; a run of each of them alone may end otherwise, as by a timeout."""
+    """TLC does not name the violated liveness property, so each property is run alone. Such a run may time out."""
     of_all = Finished(TlcResult(Verdict.VIOLATED), 1, 1.0, Path("log"), None)
 
     def launch(checks: tuple[str, ...]) -> Finished:
@@ -202,7 +203,7 @@ def test_module_that_tlc_cannot_read_is_reported(tmp_path: Path) -> None:
 
 
 def test_the_clock_and_inverted_ranges(tmp_path: Path) -> None:
-    """What no scope of the subject has: the fault of the clock, and ranges that end before they begin."""
+    """No scope of the subject has them: the clock is set back, and ranges end before they begin."""
     subject = find_subject("range_cache")
     subject = replace(subject, measures={**subject.measures, "ahead": ahead})
     positions = (Position(1, 0), Position(2, 0))
@@ -235,7 +236,7 @@ def test_the_clock_and_inverted_ranges(tmp_path: Path) -> None:
 
 
 def ahead(s: Any) -> int:
-    """How far in the future an entry's time is, after the clock has gone back."""
+    """Returns how far in the future the latest timestamp of an entry is, after the clock was set back."""
     return max([e.timestamp_ns - s.now_ns for e in s.queue if e is not None], default=0)
 
 
@@ -377,7 +378,7 @@ ONE = '[one]\nscope = "smoke"\nabout = "one"\n'
 
 
 def listing(folder: Path, text: str) -> Path:
-    """The modules with these written runs of range_cache, and no others."""
+    """Replaces the runs in a copy of the modules with these runs of range_cache."""
     shutil.rmtree(folder / "runs", ignore_errors=True)
     (folder / "runs").mkdir()
     (folder / "runs" / "range_cache.toml").write_text(text)
