@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
 CAMPAIGN_SECONDS ?= 60
+# Some systems switch bytecode files off. Each of the many processes that tests start would then compile every module.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: setup campaign test nightly bench spec evidence environment lock clean
 
