@@ -577,7 +577,10 @@ def step_returns_what_it_found(cfg: Config, before: State, event: Event, after: 
 
 @always(cache_steps)
 def observation_shows_entries_by_key(cfg: Config, s: State) -> bool:
-    """The observation has the mapped keys of each cache and the keys in the queue, and no numbers of wrappers."""
+    """The observation has the mapped keys of each cache and the keys in the queue, and no numbers of wrappers.
+
+    So the canonical form, which only renumbers wrappers, has the same observation.
+    """
     observe = cache_steps.observe
     seen, renumbered = observe(cfg, s), cache_steps.canonical(cfg, s)
     mapped = [key for key in range(cfg.caches * cfg.positions) if s.mapped[key] is not None]

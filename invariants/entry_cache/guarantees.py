@@ -219,7 +219,10 @@ def periodic_eviction_below_trigger_keeps_due_entries(cfg: Config, before: State
 
 @always(entry_cache, on=("run_eviction_task",))
 def task_below_trigger_evicts_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task clears `evictionInProgress`; if the total size is at most the trigger, the task evicts nothing."""
+    """A task clears `evictionInProgress`; if the total size is at most the trigger, the task evicts nothing.
+
+    The action is rejected only if no task is scheduled.
+    """
     if isinstance(event.outcome, Refused):
         return not before.tasks
     done = after.tasks == before.tasks - 1 and not after.eviction_in_progress
