@@ -1,7 +1,7 @@
 """Proofs that fencing gives each topic one accepted writer, for any number of brokers, topics, clients and steps.
 
-Z3 reads every action from the model's source. What brokers believe is arbitrary: nothing is assumed about who owns the
-bundle, who is registered, or how late a view is. The rules of `Config` are arbitrary, too.
+Every action is translated from the model's source. What brokers believe is arbitrary: nothing is assumed about who owns
+the bundle, who is registered, or how late a view is. The rules of `Config` are arbitrary, too.
 
 A topic object is a handle of the topic's ledger. `writable` says whether the bookies confirm the adds of the handle.
 """
@@ -47,7 +47,7 @@ class Bundle:
     """Any state with any number of brokers, topics and clients.
 
     `topic`, `broker` and `client` are arguments of the action. `some_topic` is any topic, `p` and `q` are any brokers,
-    and `e` is any number.
+    and `e` is any index of a log.
     """
 
     def __init__(self, proof: Proof) -> None:
@@ -173,6 +173,7 @@ class Bundle:
         over: Seq = dataclasses.replace(before.fields["clients"])
         loop = Reader([self.brokers >= 1, *self.is_broker(self.broker)]).loop(state.with_command_to_attached)
         names = {"t": before, "broker": self.broker, "command": unknown(Command, "command")}
+        # no argument was assigned (`UNASSIGNED_PARAMETERS`)
         head = {**names, ITERATED: over, INDEX: z3.Int("at"), "": frozenset(names)}
         inside = [z3.Int("at") >= 0, z3.Int("at") < over.length, *self.is_broker(self.p)]
         for path in loop.iteration(head, inside):
@@ -232,7 +233,8 @@ def writers(t: Topic) -> list[int]:
     "opening-a-topic-fences-other-handles",
     "z3",
     "For any number of brokers, topics and clients, and any rules: a broker that opens a topic can write to it, and no "
-    "other broker can. Every confirmed entry stays in the log; no entry is left unconfirmed without a writer.",
+    "other broker can. Every confirmed entry stays in the log. Recovery decides about every unconfirmed entry whose "
+    "writer is gone.",
     Control(
         "the opened topic cannot write",
         TOPICS,
@@ -245,10 +247,10 @@ def opening_a_topic_fences_other_handles() -> Answer:
     """`ManagedLedgerImpl.initialize` opens the last ledger with recovery, which fences it."""
     proof = Proof()
     it = Bundle(proof)
-    old, loading = it.log(it.s), it.handle(it.s, it.broker).value.fields["writable"]
+    old, was_writable = it.log(it.s), it.handle(it.s, it.broker).value.fields["writable"]
     for _, path, after in it.steps("open_topic"):
         is_open = not isinstance(path.value[1], Rec)  # a record is a `Failed`: the load is given up
-        known = [*path.when, it.some_topic == it.topic, z3.Not(loading)]
+        known = [*path.when, it.some_topic == it.topic, z3.Not(was_writable)]
         writes, is_mine = it.writes(after, it.p), it.p == it.broker
         abandoned = after.fields["topics"].at(it.topic).fields["abandoned"]
         proof.possible("an opened topic", known)
@@ -271,10 +273,10 @@ def opening_a_topic_fences_other_handles() -> Answer:
     "topic-has-one-accepted-writer",
     "z3",
     "For any number of brokers, topics, clients and steps, any rules, and whatever each broker believes about the "
-    "owner: for each topic, at most one broker has an open ledger that no other broker has fenced. Every topic keeps "
-    "one slot for each broker, views stay within the records, and records name brokers. It is assumed, and explored in "
-    "scopes, that a client's peer and the address of a redirect are brokers, and that the producer of an add is a "
-    "client.",
+    "owner: for each topic, at most one broker has an open ledger that no other broker has fenced. It is also proved "
+    "that every topic keeps one slot for each broker, that a view is the index of a record, and that records name "
+    "brokers. It is assumed, and explored in scopes, that a client's peer and the address of a redirect are brokers, "
+    "and that the producer of an add is a client.",
     Control(
         "opening a topic does not fence the handles of other brokers",
         TOPICS,

@@ -1,7 +1,7 @@
 """Proofs about permits and sequence ids, for any number of messages, entries, replies and steps.
 
-Z3 reads every action from the model's source. The topic, the acknowledged messages, the entry that a broker delivers
-next, and the unacknowledged messages of this entry are arbitrary.
+Every action is translated from the model's source. Arbitrary are the topic, the acknowledged messages, the entry that a
+broker delivers next, and the unacknowledged messages of this entry.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ KINDS = {
     "producer": ("success", "refused", "close", "receipt", "send_error", "checksum_error"),
     "consumer": ("success", "refused", "close", "message", "corrupt"),
 }
+#: the number of messages in the replies before an index
 BEFORE = z3.Function("messages before", z3.IntSort(), z3.IntSort())
 
 
@@ -127,7 +128,10 @@ def messages_in_flight(s: Rec) -> Any:
 
 
 def permits(s: Rec) -> Any:
-    """Returns the consumer's permits: at the broker, of messages in flight or in the receiver queue, and to return."""
+    """Returns the consumer's permits, which are in four places.
+
+    They are at the broker, with messages in flight, with messages in the receiver queue, or to be returned.
+    """
     c = s.fields["consumer"].fields
     return c["permits"] + messages_in_flight(s) + size(c["queue"]) + c["available_permits"]
 

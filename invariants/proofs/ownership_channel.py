@@ -1,7 +1,7 @@
 """Proofs about the order of records, for any number of brokers, bundles and steps, and about conflict resolution.
 
-Z3 reads the resolver, and the write to both storages, from the model's source. The transition table and the check of
-brokers may return any value, because the order of versions does not depend on them.
+The resolver, and the write to both storages, are translated from the model's source. The transition table and the check
+of brokers may return any value, because the order of versions does not depend on them.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class Write:
         self.known += [self.broker >= 0, self.broker < self.s.fields["brokers"].length]
         self.known += [self.old_version < MAX_VERSION, self.version <= MAX_VERSION]
         cfg = lifted(Config(storage=storage))
-        kept = Reader(self.known, havoc=OPEN).call(model.is_rejected, cfg, self.old, self.new)
+        rejected = Reader(self.known, havoc=OPEN).call(model.is_rejected, cfg, self.old, self.new)
         session = self.s.fields["brokers"].at(self.broker).fields["session"]
         has_session = z3.Or(storage == "system_topic", session.code != lifted("Unstable").code)
-        self.accepted = z3.And(z3.Not(as_term(kept)), has_session)
+        self.accepted = z3.And(z3.Not(as_term(rejected)), has_session)
         stubs: dict[Any, Any] = {
-            model.is_rejected: lambda cfg, left, right: kept,
+            model.is_rejected: lambda cfg, left, right: rejected,
             channel.notified: lambda cfg, s, broker, bundle: s,
         }
         self.paths = Reader(self.known, stubs=stubs).paths(channel.put, cfg, self.s, self.broker, self.bundle, self.new)
@@ -97,18 +97,18 @@ def each_version_is_accepted_once() -> Answer:
             proof.show("the invariant is kept", kept, [*known, invariant, of_new], direct=True)
             proof.show("other bundles", as_term(of_other), [*known, *apart], direct=True)
     for left, right, storage in random_records(300):
-        is_kept = model.is_rejected(Config(storage=storage), left, right)
+        rejected = model.is_rejected(Config(storage=storage), left, right)
         grows = left is None or right.version_id > left.version_id
-        proof.run(f"{right} over {left} in {storage}", is_kept or grows, is_kept)
+        proof.run(f"{right} over {left} in {storage}", rejected or grows, rejected)
     return proof.answer()
 
 
 @claim(
     "accepted-versions-are-consecutive",
     "z3",
-    "If a broker's view is at most as new as the stored record, the record that it writes is accepted only with the "
-    "version after the stored one: the rule for gaps is not used. Handlers, clean-ups and removals write the version "
-    "after that of the record on which they act.",
+    "If a broker's view is at most as new as the stored record, a record that the broker writes is accepted only with "
+    "the version after the stored one, although a topic also accepts versions after a gap. Handlers, clean-ups and "
+    "removals write the version after that of the record on which they act.",
     Control(
         "a writer skips a version",
         MODEL,
@@ -164,7 +164,7 @@ def random_records(count: int) -> list[tuple[Data | None, Data, model.Storage]]:
 # ---- conflict resolution --------------------------------------------------------------------------------
 
 #: Each pair of states that may follow each other, with conditions of `restated` on the brokers of the new record. The
-#: pairs of the first table are valid in both storages, the others only in the topic.
+#: pairs of PAIRS are valid in both storages, the additional ones of TOPIC_PAIRS only in the topic.
 PAIRS: dict[tuple[str, str], tuple[str, ...]] = {
     ("Owned", "Releasing"): ("source is old dst", "source", "moves"),
     ("Owned", "Splitting"): ("no dst", "source is old dst"),

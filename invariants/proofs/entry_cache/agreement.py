@@ -1,8 +1,4 @@
-"""Contracts that CrossHair checks about the entry cache: functions of the model, and model against implementation.
-
-Each contract is a function of integers and booleans that returns whether a statement holds. `pre:` lines restrict the
-arguments.
-"""
+"""Contracts that CrossHair checks about the entry cache: functions of the model, and model against implementation."""
 
 from __future__ import annotations
 

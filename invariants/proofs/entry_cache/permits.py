@@ -1,7 +1,7 @@
 """Claims about `InflightReadsLimiter`, for any number of requests.
 
-The rules are read from `model/entry_cache/reads_limiter.py`. A limiter is sound if its free permits are between 0 and
-the maximum, and free and held permits add up to the maximum.
+A limiter is sound if its free permits are between 0 and the maximum, and free and granted permits add up to the
+maximum.
 """
 
 from __future__ import annotations
@@ -201,19 +201,23 @@ def permits_are_conserved() -> Answer:
 
 
 def _shown(proof: Proof, what: str, path: Path, it: Limits, after: Rec, given: list[Any]) -> None:
+    """Proves that the limiter after a path is sound."""
     goal = is_sound(it.settings, after)
     proof.show(f"after {what}", goal, [*given, *path.when, *facts_of((it.limiter, after), goal, *given, *path.when)])
 
 
 def _free_permits(proof: Proof, it: Limits) -> None:
-    """Proves by induction over the index that the sum without the returned grant is the sum minus its permits."""
+    """Proves that a limiter is sound after a return of permits.
+
+    By induction over the index of a grant, the permits of the other grants are all permits minus the returned ones.
+    """
     reader = Reader()
     loop = reader.loop(model.free_permits)
     grants, at = it.limiter.fields["grants"], z3.Int("at")
     names = {"limiter": it.limiter, "request": it.request, ITERATED: grants, INDEX: at}
     for path in loop.iteration(names, [at >= 0]):
         if path.exit == "next":
-            proof.need("a round leaves the limiter unchanged", path.names["limiter"] is it.limiter)
+            proof.need("an iteration leaves the limiter unchanged", path.names["limiter"] is it.limiter)
             continue
         after, others = path.value, path.value.fields["grants"]
         tally = others.origin.recursive_sum(lambda grant: grant.fields["permits"])
@@ -286,9 +290,9 @@ def _granting(it: Limits) -> tuple[Loop, dict[str, Any]]:
 @claim(
     "permits-are-granted-in-queue-order",
     "z3",
-    "For a queue of any length: `grant_queued` removes requests from its head only, grants or fails each of them, and "
-    "keeps the order of the others. Afterwards the request at the head has not timed out and does not fit, so no "
-    "wake-up is lost.",
+    "For a queue of any length: `grant_queued` removes requests from the head of the queue only, grants or fails each "
+    "of them, and keeps the order of the others. Afterwards the request at the head has not timed out and does not "
+    "fit, so no request waits without need.",
     Control(
         "a request that does not fit is removed and never completes",
         MODEL,
@@ -298,7 +302,7 @@ def _granting(it: Limits) -> tuple[Loop, dict[str, Any]]:
     ),
 )
 def granted_in_order() -> Answer:
-    """apache/pulsar#23901, which replaced a retry loop by a queue. A request waits only behind an older one."""
+    """apache/pulsar#23901, which replaced a retry loop by a queue."""
     it, proof = Limits(), Proof()
     loop, head = _granting(it)
     at_first = it.limiter.fields["waiting"]

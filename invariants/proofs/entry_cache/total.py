@@ -1,7 +1,8 @@
 """Claims about the total size of the entry cache and the eviction that it triggers.
 
-Eviction passes and removals by position end in `account_for_removed`. The effect of this function on the sizes of range
-caches is proved for any number of entries. Which entries are removed is the subject of the claims about `range_cache`.
+Every eviction pass and every removal by position ends in `account_for_removed`. This function is proved to decrease the
+sizes of the range caches by the bytes that it reports. In the other proofs, this effect replaces passes and removals.
+The claims about `range_cache` say which entries are removed.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def is_sum(s: Rec) -> Any:
 
 
 class Caches:
-    """Any entry cache, and the paths through the rules that change its total size."""
+    """Any entry cache, and the paths through the functions of the model that change its total size."""
 
     def __init__(self) -> None:
         self.proof = Proof()
@@ -65,15 +66,16 @@ class Caches:
         """Returns a reader that replaces passes and removals by their proved effect."""
         stubs: dict[Callable[..., Any], Callable[..., Any]] = {
             derived: lambda cfg: self.derived,
-            ranges.evict_entries: lambda cfg, s, visit, limit: self._walk(s, visit, limit),
+            ranges.evict_entries: lambda cfg, s, predicate, limit: self._passed(s, predicate, limit),
             ranges.remove_entries: lambda cfg, s, gone: self._taken(s),
             ranges.add_orphaned_copies: add_orphaned_copies,
         }
         return Reader([*self.given, *given], havoc=(ranges.find,), stubs=stubs)
 
-    def _walk(self, s: Rec, visit: Any, limit: Any) -> tuple[Rec, Rec]:
+    def _passed(self, s: Rec, predicate: Any, limit: Any) -> tuple[Rec, Rec]:
+        """Replaces a pass by its proved effect, and adds what a size pass reaches to `reached`."""
         after, removed = self._taken(s)
-        if visit is ranges.size_pass_predicate:
+        if predicate is ranges.size_pass_predicate:
             freed = removed.fields["bytes"]
             self.reached.append(z3.Or(freed >= limit, freed >= s.fields["sizes"].total(SUM)))
         return after, removed
@@ -166,13 +168,13 @@ def _ends_in_account_for_removed(proof: Proof, cfg: Rec, s: Rec) -> None:
         return after_removal(state, "left")
 
     reader = Reader(stubs={ranges.account_for_removed: removal}, lists={"gone": (Entry, {})})
-    visit, loop = ranges.size_pass_predicate, reader.loop(ranges.evict_entries)
+    predicate, loop = ranges.size_pass_predicate, reader.loop(ranges.evict_entries)
     queue, gone = Seq.unknown(Entry | None, "queue"), Seq.unknown(Entry, "gone")
     numbers = {"freed": z3.Int("freed"), "head": z3.Int("head"), "limit": z3.Int("limit")}
-    names = {"cfg": cfg, "s": s, "predicate": visit, "queue": queue, "gone": gone, **numbers}
+    names = {"cfg": cfg, "s": s, "predicate": predicate, "queue": queue, "gone": gone, **numbers}
     inside = [numbers["head"] >= 0, numbers["head"] <= queue.length]
     for path in loop.iteration(names, inside):
-        proof.need("a round of a pass leaves the state unchanged", path.names["s"] is s)
+        proof.need("an iteration of a pass leaves the state unchanged", path.names["s"] is s)
     for path in loop.end(names, inside) + reader.paths(ranges.remove_entries, cfg, s, gone):
         after, removed = path.value
         sizes, at_first = after.fields["sizes"], s.fields["sizes"]
@@ -182,7 +184,7 @@ def _ends_in_account_for_removed(proof: Proof, cfg: Rec, s: Rec) -> None:
 
 
 def after_removal(s: Rec, name: str) -> tuple[Rec, Rec]:
-    """Returns a state whose sizes are smaller by the reported bytes, and otherwise arbitrary."""
+    """Returns a state whose sizes are in total smaller by the reported bytes, with any queue; and the report."""
     left, removed = s.fields["sizes"].reordered(f"{name}.sizes"), unknown(Removed, f"{name}.removed")
     removed = removed.replace({"bytes": z3.If(left.length > 0, removed.fields["bytes"], 0)})  # without caches, no bytes
 
@@ -224,9 +226,10 @@ def total_is_the_sum() -> Answer:
 @claim(
     "triggered-eviction-starts-or-frees-bytes",
     "z3",
-    "For every total size, every maximum up to 2**53 bytes and every watermark from 0 to 0.98: above the trigger and "
-    "with no eviction in progress, `triggerEvictionWhenNeeded` schedules a task and sets `evictionInProgress`, or, if "
-    "tasks run immediately, reduces the total size. Otherwise it changes nothing.",
+    "For every total size, every maximum up to 2**53 bytes and every watermark from 0 to 0.98: if the total is above "
+    "the trigger and no eviction is in progress, `triggerEvictionWhenNeeded` schedules a task and sets "
+    "`evictionInProgress`; if tasks run immediately, it reduces the total size instead. In other states it changes "
+    "nothing.",
     Control(
         "eviction is triggered one byte early, at which the size check does nothing",
         EVICTION,
@@ -269,9 +272,9 @@ def trigger_frees() -> Answer:
 @claim(
     "at-most-one-eviction-task",
     "z3",
-    "For any number of range caches and entries: if one eviction task is queued while an eviction is in progress, and "
-    "none otherwise, this still holds after every insert, entry from storage, removal, eviction task and periodic "
-    "eviction, if the periodic eviction does not clear `evictionInProgress`.",
+    "For any number of range caches and entries: the number of queued eviction tasks is 1 if `evictionInProgress` is "
+    "set, otherwise 0. Every insert, entry from storage, removal, eviction task and periodic eviction preserves this, "
+    "unless the periodic eviction clears `evictionInProgress`.",
     Control(
         "an eviction is triggered although one is in progress",
         EVICTION,

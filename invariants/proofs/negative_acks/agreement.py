@@ -1,8 +1,4 @@
-"""CrossHair contracts about negative acks: the model, and the implementation compared with it.
-
-Each contract is a function of numbers that returns whether a statement holds. CrossHair searches for arguments for
-which the result is false. `pre:` lines restrict the arguments; `post: _` requires the result to be true.
-"""
+"""CrossHair contracts about negative acks: the model, and the implementation compared with the model."""
 
 from __future__ import annotations
 
@@ -33,8 +29,9 @@ class RecordedTimes:
 
 @contract(
     "repeated-nack-follows-its-rule",
-    "After a nack of a pending entry for any bucket time, the entry is pending in both buckets, in the earlier one, in "
-    "that of the later nack, or in that of the first one, as the rule says; another entry of its bucket stays pending.",
+    "A pending entry is nacked again, for any bucket time. Under the rule `both` it is then pending in both buckets, "
+    "under `earliest_due` in the earlier bucket, under `latest` in that of the second nack, and under `first` in that "
+    "of the first nack. Another entry of the first bucket stays pending.",
     Control(
         "the later due time stays",
         "model.negative_acks.machine",

@@ -54,7 +54,7 @@ class Table:
         self.head[ITERATED] = self.loop.over(self.head)
 
     def exact(self, count: Any) -> Any:
-        """Returns the product of which a delay is the integer part."""
+        """Returns the product whose integer part, capped by the maximum, is the delay."""
         return rounded(rounded(z3.ToReal(self.minimum)) * power(self.multiplier.real, as_term(count)))
 
     def delay(self, count: Any) -> Any:
@@ -63,7 +63,10 @@ class Table:
         return z3.If(whole < self.maximum, whole, self.maximum)
 
     def facts(self) -> list[Any]:
-        """Returns the assumptions: powers of a base above 1 start at 1 and increase, and rounding is monotone."""
+        """Returns the assumptions: powers start at 1 and never decrease, products are monotone, and so is rounding.
+
+        `prove_rounding_facts` proves that rounding is monotone up to 2**53. Above, it is assumed.
+        """
         here, then, none = (power(self.multiplier.real, as_term(n)) for n in (self.at, self.at + 1, 0))
         minimum = rounded(z3.ToReal(self.minimum))
         grows = [none == 1, here >= 1, here <= then, minimum * here <= minimum * then, minimum <= minimum * here]
@@ -102,7 +105,8 @@ def is_in_order(table: Seq, i: Any, j: Any) -> Any:
     "z3",
     "For every minimum delay from 1 to 2**53, every maximum at or above it and every multiplier above 1: the delays "
     "never decrease with the redelivery count, are between minimum and maximum, and the last one is the maximum. "
-    "Floating-point powers are assumed to start at 1 and never to decrease.",
+    "It is assumed that floating-point powers start at 1 and never decrease, and that rounding is monotonic above "
+    "2**53, too.",
     Control(
         "the product overflows 64 bits, as the shift in the Go client does",
         DELAYS,
@@ -153,8 +157,8 @@ def parameters() -> list[tuple[int, int, float]]:
     "nack-delay-is-monotone-and-bounded",
     "z3",
     "For every backoff of any length whose delays never decrease and lie between 0 and a maximum, in the unit of the "
-    "clock, under the rule that the minimum delay applies to all delays: the delay of a nack never decreases with the "
-    "redelivery count, is at least the minimum delay, and at most the larger of the maximum and the minimum delay.",
+    "clock, if the minimum delay applies to all delays: the delay of a nack never decreases with the redelivery count. "
+    "The delay is at least the minimum delay, and at most the maximum, or the minimum delay if that is larger.",
     Control(
         "the minimum delay does not apply to a backoff, as in the Java client",
         "model.negative_acks.machine",

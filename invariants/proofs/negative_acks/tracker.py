@@ -38,9 +38,9 @@ def tracker(**rules: Any) -> tuple[Rec, Rec]:
 @claim(
     "bucket-time-is-early-by-less-than-its-length",
     "z3",
-    "For every due time, every precision from 0 to 40 bits, and clocks of milliseconds or nanoseconds: the bucket time "
-    "is at the due time or before it by less than 2^bits milliseconds (nanoseconds, if the bits are trimmed from "
-    "nanoseconds), and it is a multiple of that length.",
+    "For every due time, every precision from 0 to 40 bits, and clocks of milliseconds or nanoseconds: the length of a "
+    "bucket is 2^bits milliseconds, or 2^bits units of the clock if the bits are trimmed from the clock's time. The "
+    "bucket time is a multiple of the length; it is at the due time, or before it by less than the length.",
     Control(
         "bucket times are rounded up",
         DELAYS,
@@ -72,7 +72,8 @@ def buckets_are_early() -> Answer:
     "bucket-is-due-at-its-timer",
     "z3",
     "For all times, every offset of the wall clock and both rules of when a bucket is due: a bucket is due at the time "
-    "for which its timer is armed, and at no earlier time from now on; under the reference rule exactly from then on.",
+    "for which its timer is armed, and not between now and that time. Under the reference rule, a bucket is due from "
+    "its bucket time on, and not before.",
     Control(
         "a bucket is due only after its time",
         MODEL,
@@ -137,10 +138,11 @@ def is_armed_in_time(cfg: Config, s: State) -> bool:
     "timer-deadline-is-at-most-first-bucket",
     "z3",
     "For any number of buckets and entries, every delay and precision and every constant offset of the wall clock, "
-    "under the reference's rules of timer, repeated nacks, due buckets and close: the invariant that the timer is "
-    "armed, for at most the time at which any bucket is due, or now, is preserved by every nack, by a run that leaves "
-    "buckets in order of time, and as time elapses. Two facts are tested, not proved: adding an entry adds at most the "
-    "bucket of its time, and a run changes the buckets and the timer as `split_due` and `timer_after_run` return them.",
+    "under the reference's rules of timer, repeated nacks, due buckets and close: while there are buckets, the timer "
+    "is armed for at most the time at which the first one is due, or now if that is later. Every nack, every run of "
+    "the timer that leaves buckets in order of time, and the passing of time preserve this. Two facts are tested, not "
+    "proved: adding an entry adds at most the bucket of its time, and a run changes the buckets and the timer as "
+    "`split_due` and `timer_after_run` return them.",
     Control(
         "the timer is armed only if it is not armed, as in the Java client after PIP-393",
         MODEL,

@@ -39,7 +39,7 @@ def in_order(keys: Seq, p: Any, q: Any) -> Any:
 
 
 class Index:
-    """An arbitrary index over the first `end` entries of a log, key numbers p and q, and a log position j."""
+    """An arbitrary index over the first `end` entries of a log, indexes p and q of its keys, and a log position j."""
 
     def __init__(self) -> None:
         self.proof, self.cfg = Proof(), lifted(Config())
@@ -51,7 +51,11 @@ class Index:
         self.known = [self.keys.length >= 0, self.records >= 1, self.end >= 0]
 
     def holds(self, index: Rec, end: Any, log: Any, p: Any, q: Any, j: Any) -> Any:
-        """Returns the invariant for two keys and one log entry."""
+        """Returns the invariant for two keys and one log entry.
+
+        A key covers all acks of the log up to its log position: none is of a later entry of the topic than the key's
+        ack position.
+        """
         keys: Seq = index.fields["keys"]
         key, newest = keys.at(p).fields, index.fields["max_ack_position"]
         inside = z3.And(p >= 0, p < keys.length)
@@ -72,7 +76,7 @@ class Index:
         ]
         return [*self.known, *held]
 
-    def counted(self) -> Iterator[tuple[Rec, list[Any]]]:
+    def with_entry(self) -> Iterator[tuple[Rec, list[Any]]]:
         """Yields on each path the index with one more log entry, and the premises of statements about it."""
         last, n = LAST(self.end), self.keys.length
         given = self.assumed((self.p, self.q, n - 1), (self.j,))
@@ -80,7 +84,7 @@ class Index:
         for path in reader.paths(model.with_entry, self.backoff, self.index, self.records, last, self.end):
             yield path.value, [*given, *path.when, last >= -1]
 
-    def cleared(self) -> Iterator[tuple[Rec, Any, list[Any]]]:
+    def without_acked(self) -> Iterator[tuple[Rec, Any, list[Any]]]:
         """Yields on each path the index after a mark-delete, the number of deleted log entries, and the premises."""
         reader = Reader(self.known, stubs=ANY_LAG)
         for path in reader.paths(model.without_acked, self.backoff, self.index, self.first_unacked):
@@ -163,10 +167,10 @@ def keys_are_in_order() -> Answer:
     """PIP-153: the keys and the values of the index ascend."""
     it = Index()
     it.count_is_index()
-    for index, there in it.counted():
+    for index, there in it.with_entry():
         it.proof.possible("one more entry of the log", there)
         it.proof.show("one more key", in_order(index.fields["keys"], it.p, it.q), there, direct=True)
-    for index, _, there in it.cleared():
+    for index, _, there in it.without_acked():
         it.proof.show("fewer keys", in_order(index.fields["keys"], it.p, it.q), there, direct=True)
     for run in runs(40):
         keys = run.after.keys
@@ -179,8 +183,8 @@ def keys_are_in_order() -> Answer:
     "deleted-log-prefix-is-acknowledged",
     "z3",
     "For any log, any `LogIndexLagBackoff` and any persisted mark-delete positions: every ack in the deleted prefix of "
-    "the log is for an entry at or before the mark-delete position, so no replay needs the ack; and the invariant of "
-    "the index holds for the rest.",
+    "the log is for an entry at or before the mark-delete position, so no replay needs the ack. The keys that are left "
+    "cover the acks of the rest of the log.",
     Control(
         "the key of the first unacknowledged entry is removed",
         MODEL,
@@ -197,9 +201,9 @@ def trimmed_is_acknowledged() -> Answer:
     p, q, j = it.p, it.q, it.j
     it.proof.need("an empty index has no keys", not model.empty_index(LagBackoff(1)).keys)
     it.proof.lemma("an index without keys", it.holds(it.index, z3.IntVal(0), LAST, p, q, j), [it.keys.length == 0])
-    for index, there in it.counted():
+    for index, there in it.with_entry():
         it.proof.show("one more entry", it.holds(index, it.end + 1, LAST, p, q, j), [*there, LAST(it.end) >= -1])
-    for index, trimmed, there in it.cleared():
+    for index, trimmed, there in it.without_acked():
         it.proof.possible("a mark-delete", there)
         lost = z3.Implies(z3.And(j >= 0, j < trimmed), LAST(j) < it.first_unacked)
         it.proof.show("removed positions are acknowledged", lost, there)
@@ -214,22 +218,22 @@ def trimmed_is_acknowledged() -> Answer:
 
 
 def _prove_trim_by_durable_cursor(it: Index) -> None:
-    """Proves that the log is trimmed by the persisted cursor, and that entries are counted with their records."""
+    """Proves that the index counts every log entry with its records, and is trimmed by the persisted cursor."""
     asked: list[tuple[str, tuple[Any, ...]]] = []
     last, gone = z3.Int("last"), z3.Int("gone")
     found: Rec = unknown(LogIndex, "found")
 
-    def counted(*arguments: Any) -> Rec:
-        asked.append(("counted", arguments))
+    def with_entry(*arguments: Any) -> Rec:
+        asked.append(("with_entry", arguments))
         return found
 
-    def cleared(*arguments: Any) -> tuple[Rec, Any]:
-        asked.append(("cleared", arguments))
+    def without_acked(*arguments: Any) -> tuple[Rec, Any]:
+        asked.append(("without_acked", arguments))
         return found, gone
 
     stubs: Any = {
-        model.with_entry: counted,
-        model.without_acked: cleared,
+        model.with_entry: with_entry,
+        model.without_acked: without_acked,
         pending_acks_state.log_index_backoff: lambda cfg: it.backoff,
         pending_acks_state.last_acked_entry: lambda entry: last,
         pending_acks_state.without_prefix: lambda s, count: s,
@@ -237,8 +241,8 @@ def _prove_trim_by_durable_cursor(it: Index) -> None:
     s, entry = unknown(State, "s"), Seq.unknown(pending_acks_state.LogRecord, "entry")
     Reader(stubs=stubs).paths(pending_acks.with_indexed_entry, it.cfg, s, entry, it.end)
     by_name = dict(asked)
-    _, _, records, entry_, at = by_name["counted"]
-    _, index, first_unacked = by_name["cleared"]
+    _, _, records, entry_, at = by_name["with_entry"]
+    _, index, first_unacked = by_name["without_acked"]
     same = z3.And(
         records == entry.length,
         entry_ == last,

@@ -84,8 +84,8 @@ def _sizes_add_up(cfg: Config, s: State) -> bool:
 @claim(
     "passes-report-what-left",
     "z3",
-    "For a queue of any length: a pass returns exactly the number and bytes of the entries that it removed, each "
-    "once; an entry whose bytes stay in the size is not returned.",
+    "For a queue of any length: a pass returns exactly the number and bytes of the entries that it removed. An entry "
+    "whose bytes stay in the size is not counted.",
     Control(
         "one entry is returned, whatever was removed",
         MODEL,
@@ -129,7 +129,7 @@ def _reported(run: Run) -> bool:
     "queue-times-never-decrease",
     "z3",
     "For a queue of any length: if from head to tail timestamps never decrease and none is later than now, the same "
-    "holds after any action, as long as the clock does not go back; `non_evictable_size` is not covered.",
+    "holds after any action, except if the clock is set back. The action `non_evictable_size` is not covered.",
     Control(
         "a requeued entry keeps its timestamp",
         MODEL,
@@ -172,8 +172,8 @@ def _times_in_order(s: State) -> bool:
     "read-counts-are-conserved",
     "z3",
     "For caches of any size and traces of any length, if removal from the cache does not decrement read counts: the "
-    "read count of a handler is its initial value plus the replays minus the releases that decrement it, and without a "
-    "handler there is none.",
+    "read count of an entry is its initial value plus the replays minus the releases that decrement it. An entry "
+    "without a handler never gets a read count.",
     Control(
         "a read count is not decremented below zero",
         MODEL,

@@ -1,8 +1,7 @@
 """Contracts of the range caches for CrossHair: functions of the model, and their agreement with the implementation.
 
-Each contract is a function of integers and booleans that returns whether a property holds; CrossHair searches for
-arguments that violate it. `pre:` lines restrict the arguments; `post: _` states that the result is true. The
-implementation's `load` sets it to the model's state, and its `view` returns its state as one of the model.
+`RangeCaches.load` returns an implementation in a state of the model, and `view` returns the state of an implementation
+as a state of the model.
 """
 
 from __future__ import annotations
@@ -69,8 +68,7 @@ def counters_keep_to_their_rule(count: int | None) -> bool:
 
 @contract(
     "requeues-keep-to-their-rule",
-    "Every requeue increments `requeueCount`; but without `access_requeue_counts`, a requeue for recent access does "
-    "not.",
+    "A requeue increments `requeueCount`, except a requeue for recent access without `access_requeue_counts`.",
     Control(
         "no requeue after an access counts",
         MODEL,
@@ -87,8 +85,8 @@ def requeues_keep_to_their_rule(extends: bool, accessed: bool, counts: bool, req
     s = one_entry(extends, 0, None, requeue_count, accessed, 0, 0, 0)
     [e] = s.queue
     assert e is not None
-    free = extends and accessed and not counts
-    return model.requeue_count_after(cfg, s, e) == (requeue_count if free else requeue_count + 1)
+    is_uncounted = extends and accessed and not counts
+    return model.requeue_count_after(cfg, s, e) == (requeue_count if is_uncounted else requeue_count + 1)
 
 
 @contract(
@@ -109,11 +107,11 @@ def due_agrees(extends: bool, most: int, count: int | None, requeue_count: int, 
     s = one_entry(extends, most, count, requeue_count, accessed, 0, 0, 0)
     [e] = s.queue
     assert e is not None
-    slot = Wrapper(0, HERE, 0, ReadCountHandler(count), 0)
-    slot.requeue_count, slot.accessed = requeue_count, accessed
+    wrapper = Wrapper(0, HERE, 0, ReadCountHandler(count), 0)
+    wrapper.requeue_count, wrapper.accessed = requeue_count, accessed
     implementation = RangeCaches(Config())
     implementation.max_requeue_times, implementation.extend_ttl_of_recently_accessed = most, extends
-    return implementation.should_requeue(slot) == model.should_requeue(s, e)
+    return implementation.should_requeue(wrapper) == model.should_requeue(s, e)
 
 
 @contract(
@@ -177,8 +175,8 @@ def time_pass_agrees(
 
 @contract(
     "size-pass-over-two-entries-agrees",
-    "A size pass over two entries, of which the second has no read count, with at most one requeue, has the same "
-    "outcome and the same state in model and implementation.",
+    "A size pass over two entries, of which the second has no read count, with a maximum of at most one requeue, has "
+    "the same outcome and the same state in model and implementation.",
     Control(
         "the implementation's pass stops only beyond the requested bytes",
         IMPL,
@@ -199,9 +197,6 @@ def size_pass_agrees(
 ) -> bool:
     """`RangeCaches.size_pass` and the model's, on two entries.
 
-    The pass can visit the first entry up to three times. If the second entry's bytes suffice, the state after the pass
-    shows whether the first entry was requeued.
-
     pre: requeue_count >= 0
     pre: most <= 1
     pre: time <= now
@@ -220,7 +215,7 @@ def size_pass_agrees(
 @contract(
     "pages-keep-the-order",
     "Pages are ordered like their entry ids, and a page holds exactly the ids with the same quotient by 64.",
-    Control("pages of 64 ids are of 32", IMPL, "_PAGE_BITS = 6", "_PAGE_BITS = 5"),
+    Control("a page holds 32 ids", IMPL, "_PAGE_BITS = 6", "_PAGE_BITS = 5"),
 )
 def pages_keep_the_order(entry: int, other: int) -> bool:
     """`page_of` of the implementation: a range may skip the pages before its first and after its last.

@@ -1,9 +1,10 @@
 """The proof that read counts are conserved. The proof covers every step that writes or moves a read count:
 
-initial     a put gives an entry a read count, or none
-lowered     a release that decrements, or mark_read, decrements the read count
-raised      a replay increments the read count
-moved       the read count stays with an entry that is looked up, requeued, or removed while readers retain the entry
+put                          gives an entry a read count, or none
+mark_read, most releases     decrement the read count; `undelivered_release_marks_read` decides about a release of an
+                             entry that was not delivered
+replay                       increments the read count
+look-up, requeue, removal    keep the read count with the entry, and with its copies that readers retain
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def _count_of(e: Any) -> Maybe:
 
 
 def reads_are_conserved() -> Answer:
-    """Proves that each step that writes or moves a read count keeps to the rule."""
+    """Proves that each step changes read counts by its rule, and checks the sum on random traces."""
     edits = Edits()
     _counters_by_rule(edits)
     _edits_keep_counts(edits)
@@ -57,7 +58,10 @@ def reads_are_conserved() -> Answer:
 
 
 def _counters_by_rule(edits: Edits) -> None:
-    """Proves that `initial_count`, `marked_read` and `replayed` compute what is claimed, where actions call them."""
+    """Proves the results of `initial_count`, `marked_read` and `replayed`, and which of them a release and replay call.
+
+    The lemmas say that the conserved sum allows these changes.
+    """
     proof, reader = edits.proof, Reader()
     count, expected = unknown(int | None, "count"), z3.Int("expected")
     for function, rule in ((model.marked_read, _lowered), (model.replayed, _raised), (model.unchanged, _same)):
@@ -86,7 +90,7 @@ def _counters_by_rule(edits: Edits) -> None:
 
 
 def _applied(change: Any, count: Maybe) -> Any:
-    """Returns the read count after a change, which may be a choice of two."""
+    """Returns the read count after a change: a function, or a choice of two."""
     if isinstance(change, Choice):
         return merged(change.when, _applied(change.then, count), _applied(change.other, count))
     return Reader().call(change, count)
@@ -121,9 +125,10 @@ def _edits_keep_counts(edits: Edits) -> None:
 
 
 def _writes(edits: Edits, edit: Edit, holder: Any, ruled: Maybe) -> None:
-    """Proves that the outcome, and then the entry `holder` in the queue, have the changed read count.
+    """Proves that the outcome has the changed read count `ruled`, and so has the entry `holder` in the queue.
 
-    The second is proved if no two slots have the same entry, and the stash is empty.
+    About the queue it is assumed that no two slots have the same entry, and that the stash is empty. A group of
+    orphaned copies is not in the queue.
     """
     edits.follows(edit, "the reported count", lambda: equal(_count_of(edit.outcome), ruled), [])
     before, after = queue_of({"s": edits.s}), queue_of({"s": edit.after})
@@ -143,6 +148,7 @@ def _writes(edits: Edits, edit: Edit, holder: Any, ruled: Maybe) -> None:
 
 def _change_follows(edits: Edits, edit: Edit, rule: Any) -> None:
     """Proves that `change_read_count` changes only the read count of its copy, by the rule, and returns the result."""
+    # the first loop finds the copy of a cached entry `e`, the second one a copy of a group of orphaned copies
     holder = edit.path.names["group" if "group" in edit.path.names else "e"]
     before, after, at = queue_of({"s": edits.s}), queue_of({"s": edit.after}), z3.Int("any0")
     ruled = rule(_count_of(holder))
@@ -186,7 +192,7 @@ def _passes_keep_counts(proof: Proof) -> None:
 
 
 def _leaving_keeps_counts(proof: Proof) -> None:
-    """Proves that the copies of a removed entry keep its read count; with `removal_marks_read`, decremented."""
+    """Proves that the copies of a removed entry keep its read count, which `removal_marks_read` decrements by one."""
     edits = Edits()
     loop = Reader(edits.given, stubs={model.add_orphaned_copies: add_orphaned_copies}).loop(model.account_for_removed)
     gone, orphaned_copies = Seq.unknown(Entry, "gone"), Seq.unknown(OrphanedCopies, "orphaned_copies")
@@ -216,13 +222,13 @@ def _leaving_keeps_counts(proof: Proof) -> None:
 
 
 class Cell:
-    """The history of a read count: its initial value, its replays, and its releases that decrement it."""
+    """The history of one read count: the initial value, and the numbers of replays and of decrements."""
 
     def __init__(self, first: int | None) -> None:
         self.first, self.replays, self.releases = first, 0, 0
 
     def value(self) -> int | None:
-        """Returns the read count that the claim states."""
+        """Returns the read count by the claim."""
         return None if self.first is None else self.first + self.replays - self.releases
 
 
@@ -230,7 +236,7 @@ def _conserved_in(proof: Proof, history: Any) -> None:
     """Checks after each step of a trace that every read count equals the value of its cell."""
     cells: dict[Any, Cell] = {}  # by cache and position of an entry, and by the number of a copy
     for cfg, before, name, arguments, after, outcome in history:
-        _write_down(cells, cfg, before, name, arguments, outcome)
+        _update_cells(cells, cfg, before, name, arguments, outcome)
         held = {(e.cache, e.position): e.expected_reads for e in after.queue if e is not None}
         held |= {c: e.expected_reads for e in (*after.queue, *after.orphaned_copies) if e is not None for c in e.copies}
         cells = {key: cell for key, cell in cells.items() if key in held}
@@ -238,7 +244,7 @@ def _conserved_in(proof: Proof, history: Any) -> None:
         proof.run(f"{name}{arguments} of {wrong}", not wrong, before)
 
 
-def _write_down(cells: dict[Any, Cell], cfg: Config, before: State, name: str, arguments: Any, outcome: Any) -> None:
+def _update_cells(cells: dict[Any, Cell], cfg: Config, before: State, name: str, arguments: Any, outcome: Any) -> None:
     """Updates the cells for a step."""
     if name == "put_mismatched" and arguments[1] == arguments[2]:
         name, arguments = "put", (*arguments[:2], *arguments[3:])

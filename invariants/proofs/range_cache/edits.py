@@ -1,14 +1,14 @@
-"""Symbolic execution of the range caches' actions, on caches of any size.
+"""Symbolic execution of the range caches' actions, except eviction passes, on caches of any size.
 
-An edit is one path through an action, or through one iteration of a loop. Actions without loops are executed as a
-whole. Three functions iterate over any number of entries:
+An edit is one path that changes the state: through an action without a loop, or through one iteration of a loop. Three
+functions iterate over any number of entries:
 
     function            called by                                effect
     look_up             get, get_range                           sets `accessed`; a reader may retain the entry
     change_read_count   release, replay                          changes the read count that a retained entry shares
     remove_entries      remove_range, invalidate_ledger, clear   removes entries; their wrappers stay in the queue
 
-`passes.py` has the proofs about eviction passes. `non_evictable_size` is not covered.
+`passes.py` has the proofs about eviction passes.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from model.machine import Param
 from model.positions import Position
 from model.range_cache import Config, Entry, Hit, OrphanedCopies, Removed, State
 
-#: Actions without edits. `non_evictable_size` only drops wrappers of removed entries.
+#: Actions without edits: the passes, and `non_evictable_size`, which only drops wrappers of removed entries.
 LEFT_OUT = ("time_pass", "size_pass", "evict_to_watermark", "non_evictable_size")
 
 
@@ -91,10 +91,12 @@ class Edits:
     def action_edits(self) -> Iterator[Edit]:
         """Yields the paths of the actions that change the state outside the functions of `INNER`.
 
-        Stubs replace these functions. If a path changes the state before it calls one of them, the edit ends at the
-        call; the call then returns an unconstrained state, about which nothing can be proved.
+        A path that calls one of these functions ends at the call: `after` is the state that is passed to the call. If
+        this state is unchanged, the path is no edit.
         """
-        unchanged = self.s.replace({})  # what a stub returns if its argument is the unchanged state
+        # Stubs replace the functions. A stub returns `unchanged` for an unchanged state, and otherwise a new arbitrary
+        # state, by which the state at the call is found.
+        unchanged = self.s.replace({})
         for name, action in model.range_cache.actions.items():
             if name in LEFT_OUT:
                 continue
@@ -165,7 +167,7 @@ class Edits:
             yield Edit("remove_entries", path, *path.value)
 
     def show(self, edits: Iterator[Edit], kept: Invariant, given: Sequence[Any] = ()) -> None:
-        """Proves that every edit preserves an invariant, whose names include the state `s`."""
+        """Proves that every edit preserves an invariant of the state, which is the name `s`."""
         anywhere = [z3.Int(f"any{i}") for i in range(kept.indexes)]
         for edit in edits:
             self.follows(

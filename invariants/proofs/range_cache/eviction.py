@@ -195,8 +195,8 @@ def _last_was_needed(run: Run) -> bool:
     return run.last is None or run.removed.bytes - last < run.limit
 
 
-def _visits(cfg: Rec, s: Rec) -> Measures:
-    """Returns the measure `extra`: how often a size pass that empties the queue requeues an entry, by the claim."""
+def _extra_visits(cfg: Rec, s: Rec) -> Measures:
+    """Returns the measure `extra`: by the claim, how often a size pass that empties the queue requeues an entry."""
 
     def of(e: Rec) -> Any:
         count, f = e.fields["expected_reads"], e.fields
@@ -213,9 +213,10 @@ def _visits(cfg: Rec, s: Rec) -> Measures:
 @claim(
     "size-pass-visit-bound",
     "z3",
-    "For a queue of any length, with `size_pass_requeues_expired`: a size pass makes at most one visit for each slot, "
-    "and for each entry max(a, b) more, where a is 1 if the entry is due for recent access, and b the requeues left "
-    "for its expected reads (a + b without `access_requeue_counts`). A pass that empties the queue reaches the bound.",
+    "For a queue of any length, with `size_pass_requeues_expired`: a size pass visits a slot at most once, and once "
+    "more for each time that it can requeue the entry. This is max(a, b) times, where a is 1 if the entry is due for "
+    "recent access, and b is the number of requeues left for its expected reads; without `access_requeue_counts` it is "
+    "a + b times. A pass that empties the queue makes all these visits.",
     Control(
         "the maximum is compared with <=",
         MODEL,
@@ -226,7 +227,7 @@ def _visits(cfg: Rec, s: Rec) -> Measures:
 )
 def visit_bound() -> Answer:
     """A size pass ends: each visit uses up one of finitely many requeues."""
-    it = Pass(model.size_pass_predicate, _visits)
+    it = Pass(model.size_pass_predicate, _extra_visits)
     _sums_are_not_negative(it.proof)
     before = queue_of({"s": it.s})
 

@@ -1,8 +1,9 @@
 """An eviction pass of the range caches as terms, over a queue of any length, and random states for runs.
 
-Claims about a pass are proved for the loop of `evict_entries`, translated from the model's source with the predicate of
-the pass, and for `account_for_removed`, with which a pass ends. The terms are evaluated for each iteration, and
-compared with passes on random states.
+A pass is the loop of `evict_entries`, which asks a predicate what to do with the slot at the head of the queue: remove
+or requeue its entry, drop the wrapper of a removed entry, or stop. At its end, `account_for_removed` subtracts the
+removed bytes from the sizes. Both functions are translated from the model's source. The terms of the loop are evaluated
+for each iteration, and compared with passes on random states.
 """
 
 from __future__ import annotations
@@ -57,10 +58,14 @@ def of_live(measure: Callable[[Rec], Any]) -> Callable[[Any], Any]:
 
 
 class Pass:
-    """A pass over a queue of any length. `predicate` decides what happens to each slot.
+    """A pass over a queue of any length. `limit` is the argument of the action: a threshold, or bytes to free.
 
-    The queue and the list of removed entries sum the measures `bytes`, `freed` and `entries`, and those that `measures`
-    returns for the config and the state.
+    The queue and the list of removed entries sum these measures, and those that `measures` returns for the config and
+    the state:
+
+    bytes      the bytes of the entries of an arbitrary cache, `self.cache`
+    freed      the bytes that a removal subtracts from the size
+    entries    1 for each entry whose bytes a removal subtracts
     """
 
     def __init__(
@@ -165,7 +170,7 @@ class Pass:
     # ---- the end of a pass
 
     def _account_for_removed_stub(self, cfg: Rec, s: Rec, gone: Seq) -> tuple[Rec, Rec]:
-        """Stub of `account_for_removed`, with the facts that `_prove_stub` proves."""
+        """Stub of `account_for_removed`. Of the sizes, only that of `self.cache` is known; `_prove_stub` proves it."""
         sizes = s.fields["sizes"]
         kept = cfg.fields["released_value_stays_counted"]
         rest = z3.If(kept, z3.Int("left.size"), sizes.at(self.cache) - gone.total("bytes"))
@@ -253,7 +258,7 @@ class Pass:
                 self.proof.compare(action, worked_out, (run.after.queue, run.removed.bytes, run.visits))
 
     def _is_the_action(self, action: str) -> None:
-        """Proves that the action is a call of `evict_entries`, or a refusal, under `retention` "requeue"."""
+        """Proves that, under `retention` "requeue", the action is refused or is one call of `evict_entries`."""
         walked, calls = (self.s.replace({}), unknown(Removed, "walked")), []
 
         def walk(*arguments: Any) -> tuple[Rec, Rec]:
@@ -288,7 +293,7 @@ def field_at(seq: Seq, i: Any, field: str) -> Any:
 def in_order(first: str | None = None) -> Invariant:
     """Returns the invariant that the queue is ordered by timestamp, and no timestamp is later than now.
 
-    `first` is the name of the index from which on this holds; None: the whole queue.
+    With `first`, this is said only of the queue from the index with that name on.
     """
 
     def holds(n: Names, i: Any, j: Any) -> Any:

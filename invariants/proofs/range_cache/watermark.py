@@ -1,9 +1,9 @@
 """Claims about `evictionTriggerThreshold` and the bytes that a size pass shall free.
 
-The broker multiplies a long by a double, and truncates the product to a long. In the proofs the product is a real
-number that is rounded. They use two facts: rounding is monotonic, and integers up to 2**53 are not changed. Both are
-proved by bit-blasting (`shared/rounding.py`). The proofs assume that a product of doubles is the exact product, rounded
-to the nearest double, as IEEE 754 defines it. One claim does not assume this, and multiplies by bit-blasting.
+The broker multiplies a long by a double, and truncates the product to a long. In the proofs, the product is the exact
+product of real numbers, rounded to the nearest double, as IEEE 754 defines it. Two facts about rounding are used: it is
+monotonic, and does not change integers up to 2**53. `shared/rounding.py` proves them for products up to 2**53. One
+claim uses Z3's floating-point multiplication instead.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ WATERMARK = "model.watermark"
 
 
 class Amounts:
-    """Any total, maximum and watermark (`share`), and the terms of the model's functions of them."""
+    """Any total, maximum (`most`) and watermark (`share`), and the terms of the model's functions of them."""
 
     def __init__(self) -> None:
         self.proof, self.reader = Proof(), Reader()
@@ -148,6 +148,7 @@ def aims_at_the_watermark() -> Answer:
     asked, passed = z3.Int("asked"), []
 
     def size_pass(cfg: Rec, s: Rec, bytes_to_free: Any) -> Any:
+        """Stub of `size_pass`: changes the state in an arbitrary field."""
         passed.append(bytes_to_free)
         return s.replace({"next_copy": asked}), None
 
@@ -184,8 +185,8 @@ def _nothing() -> Rec:
 @claim(
     "a-full-cache-is-over-the-trigger",
     "z3",
-    "Bit by bit, for every maximum from 1 to 2**53 bytes: the trigger is at least 0 and below the maximum, so "
-    "caches with the maximum size are above it.",
+    "For every maximum from 1 to 2**53 bytes: the trigger is at least 0 and below the maximum, so caches whose total "
+    "is the maximum are above the trigger.",
     Control(
         "the trigger is the maximum",
         WATERMARK,

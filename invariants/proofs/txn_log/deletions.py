@@ -116,8 +116,8 @@ class Deletions:
         known += [*self.inside(entry), *self.inside(self.it.e), index >= 0, index < self.size(entry)]
         self.known = [*known, self.it.acks.fields["first_unacked"] >= self.s.fields["first_entry"]]
         self.at = at
-        left_alone = {cursor.requested_mask, cursor.size_of}
-        stubs = {each: of for each, of in self.it.stubs.items() if each not in left_alone}
+        not_stubbed = {cursor.requested_mask, cursor.size_of}
+        stubs = {each: of for each, of in self.it.stubs.items() if each not in not_stubbed}
         self.reader = Reader(self.known, stubs={**stubs, **AS_MASKS})
         self.loop: Loop = self.reader.loop(model.delete_positions)
 

@@ -58,8 +58,9 @@ class AppliedRecords:
 @claim(
     "record-position-is-entry-and-batch-index",
     "z3",
-    "For any log and an entry with any number of records: live, each record is applied once, in order, with its entry "
-    "and batch index. At replay, exactly the undeleted records are applied, with the same entry and batch index.",
+    "For any log and an entry with any number of records: when the entry becomes durable, each record is applied once, "
+    "in order, with its entry and batch index. At replay, exactly the undeleted records are applied, with the same "
+    "entry and batch index.",
     Control(
         "replayed batch indexes count from the end of the entry",
         "model.txn_log.replay",
@@ -121,8 +122,8 @@ def _show_applied(proof: Proof, stubs: AppliedRecords, path: Path, records: Seq,
     "ended-transaction-deletes-all-its-records",
     "z3",
     "For any transaction with any number of positions and any of its records, live and at replay: an effective record "
-    "appends its position, or, if it ends the transaction, deletes all positions including its own. A rejected record "
-    "deletes only itself. No other record deletes anything.",
+    "that ends the transaction deletes all positions of the transaction, and its own. Any other effective record "
+    "appends its position to those of the transaction. A rejected record deletes only its own position.",
     Control(
         "the COMMITTED or ABORTED record is not deleted with the others",
         "model.txn_log.state",

@@ -1,4 +1,4 @@
-"""Claims about the effects of records on transactions, live and at replay.
+"""Claims about the effects of records on transactions: live, when a record becomes durable, and at replay.
 
 One transaction is followed through a log with any number of records of any transactions. The map of transactions is
 represented by two slots: one for the followed transaction, one for the transaction of the current record. Random maps
@@ -281,10 +281,10 @@ class After(NamedTuple):
 @claim(
     "ended-transaction-is-not-recovered",
     "z3",
-    "For any log without duplicate ids, any transaction and any deletions in which an effective record is deleted "
-    "only if the NEW record is: a replay finds the transaction if and only if it has not ended and its NEW record is "
-    "undeleted, with its status and participants. So no ended transaction returns, whether deletions succeed during "
-    "the replay or not.",
+    "For any log without duplicate ids, any transaction and any deletions, if no effective record is deleted without "
+    "the transaction's NEW record: a replay finds the transaction exactly if it has not ended and its NEW record is "
+    "undeleted. It then finds its status and participants. So no ended transaction returns, whether deletions succeed "
+    "during the replay or not.",
     Control(
         "an ended transaction whose records cannot be deleted stays in the map at replay, as shipped",
         STATE,

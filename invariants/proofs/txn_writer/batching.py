@@ -84,8 +84,8 @@ def flushes_in(out: Listener) -> list[tuple[Any, ListenerCall]]:
 @claim(
     "batch-respects-limits",
     "z3",
-    "For any limits (max_records at least 2) and any records: a flushed buffer has at most max_records records, and "
-    "their size is at most 2 * max_bytes - 2; with the size limit as a cap, at most max_bytes.",
+    "For any limits (max_records at least 2) and any records: a flushed buffer has at most max_records records. Their "
+    "size is at most 2 * max_bytes - 2 if max_bytes triggers a flush, and at most max_bytes if it is a cap.",
     Control(
         "a record that is as large as the limit is buffered",
         MODEL,
