@@ -299,7 +299,7 @@ class ActiveCursors:
         wrong = self._order.check()
         slots = self._cursors.values()
         if self._order.keys() != sorted(self._key(slot.position) for slot in slots if slot.position is not None):
-            wrong.append("the order does not hold the position of each tracked cursor once")
+            wrong.append("the keys of the order are not those of the tracked cursors")
         if any((slot.key is None) != (slot.position is None) for slot in slots):
             wrong.append("a tracked cursor has no key, or an untracked one has one")
         if any(slot.cursor != name for name, slot in self._cursors.items()):

@@ -22,16 +22,16 @@ FAR = (Position(1, 63), Position(1, 64), Position(2, -1), Position(-1, -1))
 
 
 def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the open copies, whose numbers are positive. One closed copy in eight is also returned: it is refused."""
+    """Returns the open copies, whose numbers are positive; rarely also the newest copy if it is closed, and refused."""
     held = [
         c for h in (*s.ranges.queue, *s.ranges.orphaned_copies) if h is not None and h.copies for c in h.copies if c > 0
     ]
     newest = s.ranges.next_copy - 1
-    return (*held, newest) if newest % 8 == 1 and newest not in held else tuple(held)
+    return (*held, newest) if newest % 8 == 1 and newest not in held else tuple(held)  # one number in eight
 
 
 def outstanding_reads(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the outstanding reads. One completed read in eight is also returned: it is refused."""
+    """Returns the outstanding reads; rarely also the newest read if it is completed, and refused."""
     open_reads = tuple([r.number for r in s.reads])
     newest = s.next_read - 1
     return (*open_reads, newest) if newest % 8 == 1 and newest not in open_reads else open_reads
@@ -413,6 +413,7 @@ def entry_is_queued_twice(_cfg: Config, s: State) -> State | None:
 def held_copy_has_no_request(_cfg: Config, s: State) -> State | None:
     """A copy is held for a request that is not pending."""
     held = [h for q in s.requests for h in all_held((q.part,))]
+    # if the limiter refers to a request, `load` already fails
     return s._replace(requests=(), reads=()) if held and not s.limiter.waiting else None
 
 
@@ -434,6 +435,7 @@ def overlapping_reads_are_joinable(_cfg: Config, s: State) -> State | None:
 
 def free_permits_are_too_many(_cfg: Config, s: State) -> State | None:
     """There is one free permit more than the limiter has."""
+    # with grants, the limiter is on; `check` does not look at one that is off
     return s._replace(limiter=s.limiter._replace(free=s.limiter.free + 1)) if s.limiter.grants else None
 
 

@@ -72,7 +72,7 @@ def duration_limit(cfg: Config) -> int:
 
 
 def durations(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns durations: 0, short ones, and those to the timer's deadline, to the first buckets, and around them.
+    """Returns durations: 0, short ones, those to the first three buckets, and those around the timer's deadline.
 
     The duration `boundary` moves the due time of a new nack to the start of the next bucket. Durations of many delays
     or buckets are left out, because a periodic timer would run too often.
@@ -89,7 +89,7 @@ def durations(cfg: Config, s: State) -> tuple[int, ...]:
         found += [bucket.time - clock for bucket in s.buckets[:3]]
     most = 60 * max(delay, length, 20 * UNITS_PER_MS[cfg.clock_unit])
     most = min(most, duration_limit(cfg))
-    if min(found) >= 0 and max(found) <= most:  # the usual case, without a copy
+    if min(found) >= 0 and max(found) <= most:  # the usual case
         return tuple(found)
     return tuple([each for each in found if 0 <= each <= most])
 
