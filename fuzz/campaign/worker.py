@@ -5,9 +5,9 @@ real clients, in which a seed stands for a schedule. The types and their form as
 
 Seeds are grouped in blocks of a fixed size. The findings of a block, their shrunk traces and the block's coverage
 depend only on the code, the spec and the seeds of the block, unless a trace takes nearly as long as `time_limit`. A
-task has whole blocks; only the last block of a spec may have fewer seeds. So the findings do not depend on the number
-of workers or of Spark's partitions. If `--traces` ends a campaign within a block, the resumed campaign runs the rest of
-this block as a block.
+task has whole blocks. So the findings do not depend on the number of workers or of Spark's partitions. If `--traces`
+ends a campaign within a block, the last block has fewer seeds. A resumed campaign runs the other seeds of this block as
+a block of their own.
 
 Within a block, the first finding of each cause is replayed twice, and shrunk if both replays show it. A property that
 was violated is not checked in the rest of the block, so that a common defect does not hide a rare one. After ENOUGH
@@ -53,7 +53,7 @@ class Spec(NamedTuple):
 
 
 class Task(NamedTuple):
-    """Consecutive seeds of one spec: whole blocks, or the rest of one. The last block of a spec may be incomplete."""
+    """Consecutive seeds of one spec: whole blocks, except where `--traces` divides a block."""
 
     spec: Spec
     first_seed: int

@@ -51,8 +51,8 @@ def client_of(cfg: Config, topic: int, client: int) -> str:
 def actors(cfg: Config, calls: Sequence[tuple[str, Mapping[str, Any]]]) -> dict[str, str]:
     """Returns the actors with their headings: clients, brokers, bookies, channel.
 
-    Broker 0, the first owner of the bundle, has the heading "source". The first other broker that an action
-    names as the next owner has the heading "destination".
+    Broker 0, the first owner of the bundle, has the heading "source". The first other broker that an action names as
+    the next owner has the heading "destination". Any further broker has the heading "spare".
     """
     pairs = itertools.product(range(cfg.topics), range(cfg.producers + cfg.consumers))
     clients = [client_of(cfg, topic, client) for topic, client in pairs]

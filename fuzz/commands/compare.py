@@ -171,6 +171,7 @@ def show(console: Console, result: CompareResult) -> None:
 
 
 def _shown(value: Any) -> str:
+    """Returns a value for the table: an integer with separators, a float with four decimals."""
     if value is None:
         return "-"
     return f"{value:,}" if type(value) is int else f"{value:.4f}" if isinstance(value, float) else str(value)

@@ -1,8 +1,8 @@
 """`brokerproof evidence`: finds the defects of the defect table by fuzzing, and shrinks the traces.
 
-Each defect is searched alone, so that no other defect hides it: the model runs under `Defect.config`, which has only
-this defect, and only the property that the defect violates is checked. The limits of a search are numbers of steps, not
-times. So the same code writes the same table on every machine.
+Each defect has a search of its own, in which no other defect hides it. The model runs under `Defect.config`: the
+reference with only this defect. Only the property that the defect violates is checked. The limits of a search are
+numbers of steps, not times. So the same code writes the same table on every machine.
 """
 
 from __future__ import annotations

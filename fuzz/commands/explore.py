@@ -32,7 +32,7 @@ OUT = Path("build/explore")
 
 
 class Violation(Record):
-    """A shortest counterexample."""
+    """A counterexample. Those of the search are the shortest of their causes; those of `--cover` need not be."""
 
     signature: str
     cause: str

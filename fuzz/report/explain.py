@@ -192,7 +192,7 @@ def _step(
 
 
 def _conditions(pair: Pair, before: Any, history: Values, call: Call) -> list[Condition]:
-    """Returns why a property is false, of the first false property: of those of states, then of those of steps.
+    """Returns why the first false property is false. Properties of states come first, then properties of steps.
 
     `call` is the last step, `before` the model's state before this step, and `history` has the values of the history
     variables in this state.

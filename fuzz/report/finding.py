@@ -54,14 +54,13 @@ def known_defect(
 ) -> Defect | None:
     """Returns the row of the defect table that explains a violated property; None if there is none.
 
-    `needed` are the rules that the trace needs (`needed_rules`). Only rows count whose rules have the row's values in
-    the trace's config. A candidate is such a row that names the violated property. The result is the first candidate
+    `needed` are the rules that the trace needs (`needed_rules`). A row applies if the trace's config has the row's
+    values of its rules (`Defect.changes`). The candidates are the rows that apply and name the violated property, in
+    the order of the table. The result is the first candidate of which all rules are needed, or else the first of which
+    a rule is needed. If no rule is needed, because each of several rules suffices, the result is the first candidate.
 
-      * of which all rules are needed; if there is none,
-      * of which a rule is needed; if there is none,
-      * in the table, but only if no rule is needed, because each of several rules suffices.
-
-    The result is None if rows have exactly the needed rules, but none of these rows names the property.
+    If the needed rules are exactly those of rows that apply, and no such row names the property, the result is None:
+    the finding is another consequence of the defect of these rows.
     """
     name = None if cause is None else cause.broken_property
     candidates = [row for row in _rows_of(subject, config) if row.property == name]
@@ -87,7 +86,7 @@ def related_defect(subject: str, config: Mapping[str, Any], needed: Collection[s
 
 
 def _rows_of(subject: str, config: Mapping[str, Any]) -> list[Defect]:
-    """Returns the rows of a component's defect table whose rules have the values in a trace's config."""
+    """Returns the rows of a component's defect table that apply to a trace with this config (`known_defect`)."""
     rows = defects_of(subject)
     return [row for row in rows if all(config.get(rule) == value for rule, value in plain(row.changes()).items())]
 

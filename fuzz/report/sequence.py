@@ -77,7 +77,10 @@ def _lifelines(headings: Sequence[str], height: int) -> list[str]:
 
 
 def _arrow(row: _Row, y: int, is_last: bool) -> list[str]:
-    """Returns the arrow of a step, or a loop at one lifeline. Faults, failures and the last step are red."""
+    """Returns the arrow of a step, or a loop at one lifeline.
+
+    Faults, failures and the last step are red. Other messages without effect are grey.
+    """
     arrow = row.step.arrow
     assert arrow is not None, "a row has an arrow"
     is_bad = arrow.is_fault or is_last

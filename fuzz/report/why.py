@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 #: Maximum depth of nested calls that are decomposed.
 _DEPTH = 3
-#: Names whose values are not listed: config, states and event are printed with the step.
+#: Names whose values are not listed: those of config, states and event are long.
 _NOT_SHOWN = frozenset({"_", "cfg", "config", "s", "state", "before", "after", "event"})
 
 Environment = dict[str, Any]

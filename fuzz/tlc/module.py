@@ -92,10 +92,10 @@ def _listed(names: str) -> list[str]:
 class Twin:
     """A twin within a scope of the model, with the properties that TLC checks.
 
-    `wanted` has names of operators, or the kinds `always` and `eventually`. A kind stands for all properties of this
-    kind that the subject has, the module states, and the config allows; the scope must drive the fair actions of a
-    liveness property. `fair` replaces the fair actions that the liveness properties name. Raises BadValue if the module
-    lacks an operator, or if a kind stands for no property.
+    `wanted` has names of operators, or the kinds `always` and `eventually`. A kind stands for the subject's properties
+    of this kind that apply under the config and that the module states. A liveness property is left out if the scope
+    lacks one of its fair actions. `fair` replaces the fair actions that the liveness properties name. Raises BadValue
+    if the module lacks an operator, or if a kind stands for no property.
     """
 
     def __init__(

@@ -74,7 +74,8 @@ class Workload:
                 changed[name] = -1  # no number: out of range
             if not 0 <= changed[name] <= 1 << 40 or (name in _POSITIVE and not changed[name]):
                 wanted = "an integer" if kind is int else "a number"
-                least = "at least 0" if name not in _POSITIVE else "at least 1" if kind is int else "above 0"
+                positive = "at least 1" if kind is int else "above 0"
+                least = positive if name in _POSITIVE else "at least 0"
                 raise BadValue(f"--set {name}={text}: {name} must be {wanted}, {least} and at most 2^40")
         return self.parameters._replace(**changed)
 

@@ -157,7 +157,7 @@ class Optimum(Cache):
         now: Moment = (self.now_us, self._events)
         for entry in range(first, last + 1):
             key = (topic, entry)
-            if self.now_us < self._joined_until.get(key, -1):
+            if self.now_us < self._joined_until.get(key, -1):  # -1: no group yet
                 number = self._interval[key]
                 if number >= 0:
                     self._held[number] = self._held[number]._replace(end=now)

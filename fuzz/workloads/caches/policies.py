@@ -104,7 +104,7 @@ POLICIES: dict[str, Policy] = {
     ),
     "next-reader": _central(
         "known without a maximum; a size pass removes entries that no cursor will read, then those to be read last",
-        Settings(queue=NextReader, max_requeue_times=1 << 30),
+        Settings(queue=NextReader, max_requeue_times=1 << 30),  # no maximum
     ),
     "lru": Policy("evicts the least recently used entry; no TTL, no cursors", LRU),
     "s3fifo": Policy(f"S3-FIFO of {LIBRARY}", lambda env: LibraryCache(env, "S3FIFO"), needs_library=True),

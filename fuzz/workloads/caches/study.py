@@ -111,7 +111,8 @@ def measured(cell: Cell, plan: Callable[[Any, Random], Plan]) -> Row:
     seed = zlib.crc32(f"{cell.workload.partition(':')[0]} {cell.seed}".encode())
     planned = plan(cell.parameters, Random(seed))  # noqa: S311
     totals = Simulation(planned, policy.make, cell.size, seed, waits).run()
-    bound = "exact" if totals.is_exact else "lower" if cell.policy == "optimum-feasible" else "upper"
+    inexact = "lower" if cell.policy == "optimum-feasible" else "upper"
+    bound = "exact" if totals.is_exact else inexact
     return Row(
         policy=cell.policy,
         workload=cell.workload,
