@@ -1,4 +1,4 @@
-"""The command line: exit codes, and JSON that keeps to the schema of its result type."""
+"""The command line: exit codes, and JSON that matches the schema of its result type."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ COMMANDS = sorted(str(c.name or c.callback.__name__) for c in app.registered_com
 
 
 def keeps_to_schema(command: str, ran: Ran) -> Any:
-    """The command's JSON, held to the schema derived from its result type."""
+    """Returns the JSON of a command, which must match the schema of its result type."""
     jsonschema.Draft202012Validator(schema_of(command)).validate(ran.json)
     assert msgspec.json.decode(ran.out, type=result_type(command)) is not None
     return ran.json
@@ -173,7 +173,7 @@ def test_a_shipped_version_shows_its_defects(brokerproof: Any) -> None:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_seconds_bound_a_run_with_shrinking(brokerproof: Any, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a clock that each look advances: what is under way is finished, a look or two for each cause."""
+    """Each reading advances the clock. A run may exceed its seconds by a reading or two for each cause."""
     clock = ticking(0.005)
     for module in ("fuzz.commands.fuzz", "fuzz.campaign.local", "fuzz.run.shrink"):
         monkeypatch.setattr(f"{module}.time", clock)
@@ -188,7 +188,7 @@ def test_seconds_bound_a_run_with_shrinking(brokerproof: Any, jobs: int, monkeyp
 
 @pytest.mark.nightly
 def test_processes_end_after_their_seconds(brokerproof: Any) -> None:
-    """A step that is under way is finished, and a busy machine is slow: hence the margin."""
+    """The margin is wide, because a step that has begun is finished, and a busy machine is slow."""
     arguments = ("active_cursors", "--profile", "pulsar-2026-07", "--seconds", 4, "--jobs", 2)
     assert brokerproof("fuzz", *arguments, "--json").json["seconds"] < 120
 
@@ -336,7 +336,7 @@ def test_a_page_of_benchmarks_has_the_plots_whose_results_are_there(tmp_path: Pa
 
 
 def test_bench(brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The shape only: numbers belong to `make bench`."""
+    """Only the form of the result is tested. `make bench` measures."""
     from fuzz.benchmarks import range_cache
 
     for name, value in {"_TURNS": 1, "_CYCLES": 1, "ENTRIES": 2_000, "EXPIRED": 200, "MANY": 1_000}.items():
@@ -346,7 +346,7 @@ def test_bench(brokerproof: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_explorer_is_timed_with_its_start_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As TLC is, which runs as a process: what is timed is a whole process, by a clock that only processes advance."""
+    """TLC is timed with its start-up, too. The clock of this test advances only when a process is run."""
     from fuzz.benchmarks import runner
 
     now, run = [10.0], subprocess.run
@@ -374,8 +374,8 @@ def test_checks_are_discovered_for_every_component() -> None:
     scopes = {f"explore.{name}.{scope}" for name, scope in all_counts() if name != "canary"}
     assert scopes <= names[check.Tier.NIGHTLY]
     two = [each.name for each in check.checks_of(check.Tier.NIGHTLY, [check.Kind.GENERATED, check.Kind.FUZZ])]
-    honest = [f"generated.{name}" for name in subject_names(without_canaries=True)]
-    assert two == [*(f"fuzz.{name}" for name in subject_names()), *honest]
+    generated = [f"generated.{name}" for name in subject_names(without_canaries=True)]
+    assert two == [*(f"fuzz.{name}" for name in subject_names()), *generated]
 
 
 def test_the_nightly_tier_makes_every_run_of_tlc(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -393,7 +393,7 @@ def test_the_nightly_tier_makes_every_run_of_tlc(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def two_checks(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Stands in for the checks of a tier: one passes, one finds something. The names of those that ran."""
+    """Replaces the checks of a tier by one that passes and one with a finding. Returns the list of those that ran."""
     ran: list[str] = []
 
     def passes(console: Any) -> check.Outcome:
@@ -507,7 +507,7 @@ LONG = {
 
 
 def processor_seconds(process: int) -> float:
-    """The processor time of a process so far."""
+    """Returns the processor time of a process so far."""
     ticks = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
     return sum(map(int, ticks)) / os.sysconf("SC_CLK_TCK")
 
@@ -515,7 +515,7 @@ def processor_seconds(process: int) -> float:
 @pytest.mark.parametrize("seconds", [0.01, 0.5, pytest.param(1.5, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("command", LONG)
 def test_an_interrupt_is_one_line_and_a_code_of_its_own(command: str, seconds: float, tmp_path: Path) -> None:
-    """As from the keyboard: the whole process group gets the signal, workers too, after this processor time."""
+    """After this processor time, the whole process group gets the signal, as from the keyboard, workers included."""
     arguments, workers = LONG[command]
     script = """if True:
         import signal, sys
@@ -556,7 +556,7 @@ def test_an_interrupt_is_one_line_and_a_code_of_its_own(command: str, seconds: f
 
 @pytest.mark.parametrize("how", ["spawn", "fork"])
 def test_a_worker_never_sees_an_interrupt(how: str) -> None:
-    """Not the first one either: for its pool, the resource tracker is started, which unblocks the signal."""
+    """This includes the first worker, with which Python starts its resource tracker, which unblocks the signal."""
     code = f"""if True:
         import signal
         from fuzz.platform.processes import Workers

@@ -1,4 +1,4 @@
-"""The entry cache: a stateful test, and how it reads, evicts and shares, by example."""
+"""The entry cache: a stateful test, and examples of evictions, reads, joined reads and permits."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ AS_SHIPPED = m.recorded.config._replace(**{n: getattr(BASE, n) for n in ("stored
 
 
 def after(cfg: Config, *steps: tuple[Any, ...], on: State | None = None) -> tuple[State, Any]:
-    """The state after some actions, and the last one's outcome."""
+    """Returns the state after some actions, and the outcome of the last one."""
     s, outcomes = stepped(m.entry_cache, cfg, steps, on)
     return s, outcomes[-1]
 
 
 def put(*entries: int, expected_reads: int = 1) -> list[tuple[Any, ...]]:
-    """Inserts of ten bytes each."""
+    """Returns inserts of ten bytes each."""
     return [("insert", 0, Position(1, entry), 10, expected_reads) for entry in entries]
 
 
@@ -53,14 +53,14 @@ def test_of_two_rows_of_a_ledger_the_last_counts() -> None:
 
 
 def executed(cfg: Config, before: State, step: tuple[Any, ...]) -> tuple[Event, State]:
-    """The event of a step, and the state after it."""
+    """Returns the event of a step, and the state after it."""
     s, outcome = after(cfg, step, on=before)
     names = [p.name for p in m.entry_cache.actions[step[0]].params]
     return Event(step[0], dict(zip(names, step[1:], strict=True)), outcome), s
 
 
 def violated(cfg: Config, before: State, step: tuple[Any, ...], **changed: Any) -> list[str]:
-    """The safety properties that the step violates if it also changes these fields of the state."""
+    """Returns the safety properties that a step violates if it also changes these fields of the state."""
     event, right = executed(cfg, before, step)
     safety = [p for p in find_subject("entry_cache").properties if p.kind == "always" and p.of_step and p.given(cfg)]
     checked = [p for p in safety if not p.on or event.name in p.on]
@@ -69,7 +69,7 @@ def violated(cfg: Config, before: State, step: tuple[Any, ...], **changed: Any) 
 
 
 def reached(cfg: Config, before: State, step: tuple[Any, ...], goal: str) -> bool:
-    """Whether the step reaches a coverage goal."""
+    """Returns whether a step reaches a coverage goal."""
     [p] = [p for p in find_subject("entry_cache").properties if p.name == goal]
     return bool(p.holds(cfg, before, *executed(cfg, before, step)))
 
@@ -80,7 +80,7 @@ def issued(outcome: Any) -> list[tuple[int, int]]:
 
 
 def got(outcome: Any) -> list[tuple[int, bool, list[int]]]:
-    """Who was answered, whether well, and with which entries."""
+    """Returns the answered requests: the number, whether the read succeeded, and the entry ids."""
     assert isinstance(outcome, Reading | Released)
     return [(a.request, a.ok, [e.position.entry for e in a.entries]) for a in outcome.answered]
 
@@ -107,7 +107,7 @@ def test_entries_are_accepted_while_a_task_waits_and_only_one_is_begun() -> None
     )
 
 
-def test_a_task_looks_again() -> None:
+def test_a_task_checks_the_trigger_again() -> None:
     s, evicted = after(BASE, *put(*range(10)), ("clear_cache", 0), *put(0), ("run_eviction_task",))
     assert (evicted, s.total_bytes, s.eviction_in_progress) == (0, 10, False)
 
@@ -116,7 +116,7 @@ def test_the_periodic_eviction_leaves_the_mark_to_the_task() -> None:
     steps = *put(*range(10)), ("do_cache_eviction",), *put(*range(10))
     assert after(BASE, *steps)[0].tasks == 1
     shipped, _ = after(AS_SHIPPED, *steps)
-    assert shipped.tasks == 2, "as shipped the mark is gone, and a second task is begun"
+    assert shipped.tasks == 2, "the shipped version clears the mark, so a second task is scheduled"
 
 
 def test_a_watermark_above_the_trigger_evicts_entry_by_entry() -> None:
@@ -211,7 +211,7 @@ def test_gaps_are_read_one_by_one() -> None:
 
 
 def test_a_mixed_read_whose_gap_fails_is_read_again_in_one_piece() -> None:
-    """The recorded edge case partial_hit_storage_fails: as shipped the counters of 1 and 3 fall from 3 to 2."""
+    """As recorded (partial_hit_storage_fails), the shipped version lowers the counts of entries 1 and 3 from 3 to 2."""
     steps = *put(1, 3, expected_reads=3), ("fail_next_storage_reads", 1), ("read", 0, 1, 0, 4, 1)
     s, outcome = after(AT_ONCE._replace(max_bytes=1000), *steps)
     assert issued(outcome) == [(0, 0), (2, 2), (4, 4), (0, 4)]
@@ -372,8 +372,9 @@ def test_read_that_misses_on_the_right_is_preferred() -> None:
 
 
 def test_first_joined_read_is_the_one_that_misses_on_the_right() -> None:
-    """After a short answer, 1 to 5 joins the reads of 0 to 1 and of 5 to 7. The rest of the first is a partial hit of its
-    own, and is read again when the second fails.
+    """A short answer makes the request of 1 to 5 start again. It joins the outstanding read of 0 to 1.
+
+    Its rest, 2 to 5, is a partial hit that joins the read of 5 to 7. When that read fails, the rest is read again.
     """
     around = (("read", 0, 1, 0, 1, 0), ("read", 0, 1, 5, 7, 0))
     s, outcome = after(BASE, *put(3), *around, ("read", 0, 1, 1, 5, 0))
@@ -445,7 +446,7 @@ def test_read_of_exactly_the_maximum_is_not_oversized() -> None:
 
 
 def test_queued_read_that_starts_after_a_failure_is_no_second_attempt() -> None:
-    """The failure of a gap has its range read again; the failure of another read only returns its permits."""
+    """If a gap fails, its range is read again. If another read fails, only its permits are returned."""
     goal, failure = "partial_cache_hit_is_read_again", ("complete_storage_read", 1, False)
     s, _ = after(BASE, *put(1), ("read", 0, 1, 0, 1, 1))
     assert reached(BASE, s, failure, goal)
@@ -464,7 +465,7 @@ def test_permit_queue_is_bounded_and_requests_time_out() -> None:
 
 
 def test_request_behind_a_timed_out_one_gets_free_permits() -> None:
-    """As the limiter's rules stand, the timer hands nothing on: the second waits on although its permits are free."""
+    """In the shipped limiter, the timer grants nothing: the second request waits although its permits are free."""
     steps: list[tuple[Any, ...]] = [
         ("read", 0, 1, 0, 0, 0),  # 74 of 200
         ("read", 0, 1, 1, 1, 0),  # 148
@@ -488,7 +489,7 @@ def test_a_disabled_cache_asks_for_permits_too() -> None:
     assert s.limiter.free == 200 - 148
 
 
-# ---- what the metrics and the broker's own tests look at
+# ---- metrics
 
 
 def test_the_metrics_count_entries() -> None:

@@ -88,7 +88,7 @@ def walk(implementation: type, graph: Graph) -> Finding:
 
 
 class Wrong(RANGE_CACHE.implementation):  # type: ignore[misc]
-    """Is wrong after its first step. If `heals`, `load` and `check` repair it: a replay calls them, and a walk does not."""
+    """Is wrong after its first step. If `heals`, `load` and `check` repair it: only a replay calls them."""
 
     steps, checked, heals = 0, False, True
 

@@ -71,7 +71,7 @@ def redelivered(cfg: Config, *steps: tuple[Any, ...]) -> list[tuple[int, list[Po
 
 
 def test_a_shorter_nack_does_not_wait_for_a_longer_one() -> None:
-    """A nack for 600 s at 0 s, another for 10 s at 1 s: the second is due at 11 s. The Java client waits until 600 s."""
+    """A nack for 600 s at 0 s, another for 10 s at 1 s: the second is due at 11 s. The Java client waits to 600 s."""
     steps = [nack(A, 2), wait(1_000), nack(B, 0), wait(700_000)]
     assert redelivered(BASE, *steps) == [(11_000, [B]), (600_000, [A])]
     assert redelivered(JAVA, *steps) == [(600_000, [A, B])]

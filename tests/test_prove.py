@@ -93,14 +93,14 @@ def test_a_claim_holds_and_its_control_is_refuted(subject: str, claim: Claim) ->
 
 
 def shape(assumption: str) -> str:
-    """An assumption without its names, which a renaming changes."""
+    """Returns an assumption without its names, so that a renaming changes nothing."""
     if "digest" in assumption:
         return assumption
     return re.sub(r"(?!(?:And|Or|Not|Implies|If|True|False)\b)[A-Za-z_][\w.#' ]*(?<! )", "_", assumption)
 
 
 def assert_listed(subject: str, claim: Claim, assumes: list[str]) -> None:
-    """A claim assumes what is listed: a change of an assumption has to be made in the list, too."""
+    """Asserts that a claim has the listed assumptions: who changes an assumption must change the list, too."""
     lists = listed_assumptions(subject)
     if os.environ.get("UPDATE_ASSUMPTIONS"):
         lists = {c.id: lists.get(c.id, []) for c in claims_about(subject)} | {claim.id: assumes}
@@ -110,7 +110,7 @@ def assert_listed(subject: str, claim: Claim, assumes: list[str]) -> None:
 
 
 def listed_assumptions(subject: str) -> dict[str, list[str]]:
-    """What the claims about a component are listed to assume."""
+    """Returns the listed assumptions of the claims about a component."""
     path = ASSUMPTIONS / f"{subject}.txt"
     parts = path.read_text().strip().split("\n\n") if path.exists() else []
     return {head[1:-1]: lines for head, *lines in map(str.splitlines, parts)}
@@ -139,7 +139,7 @@ def half(n: int) -> int:
 
 
 def weakened(*statements: str) -> str | None:
-    """What the scrutiny finds in a proof about `half` that is made of these statements."""
+    """Returns the objection to a proof about `half` that consists of these statements; None if there is none."""
 
     def check() -> Any:
         n, proof = z3.Int("n"), Proof()
@@ -551,7 +551,7 @@ def test_terms_that_are_not_the_program_prove_nothing() -> None:
     assert "the terms are not the program" in differs.answer().detail
     vacuous.show("nothing", True)
     vacuous.run("f(1)", False)
-    assert vacuous.answer().verdict == "unknown", "a run breaks what every step was shown of"
+    assert vacuous.answer().verdict == "unknown", "every step was shown, but a run contradicts the claim"
     x = z3.Int("x")
     impossible = Proof()
     impossible.possible("numbers", [x > 0])

@@ -288,7 +288,7 @@ def test_a_hang_is_explained_and_reproduced(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_a_difference_of_outcomes_shows_no_condition_of_a_property(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pair has not folded the history over this step, so a property with history can seem false."""
+    """History variables are not updated at a step whose outcomes differ, so a property of them could seem false."""
     canary = find_subject("canary")
 
     class Wrong(canary.implementation):  # type: ignore[misc]
@@ -346,7 +346,7 @@ BROKEN = "added_entry_is_unacknowledged"
 
 @pytest.fixture(scope="module")
 def lost_ack() -> Trace:
-    """A finding like that of the README: its first step violates another property already."""
+    """A finding like that of the README. Its first step already violates another property."""
     target, spec = resolve("batch_acks", "pulsar-2026-07"), Spec("batch_acks", "pulsar-2026-07")
     call = {"position": [1, 4], "ack_set": [14]}
     actions = target.subject.machine.actions
@@ -423,7 +423,7 @@ def test_a_finding_names_the_java_methods_of_its_steps_and_the_rules_that_it_nee
 
 @pytest.mark.parametrize("name", subject_names(without_canaries=True))
 def test_the_rules_that_a_finding_needs_choose_its_known_defect(name: str) -> None:
-    """Several rows may have one profile and property. A trace that needs other rules than theirs shows a new defect."""
+    """Several rows may have one profile and property. A trace that needs none of their rules shows a new defect."""
     subject = find_subject(name)
     for row in defects_of(name):
         config, cause = plain(find_profile(subject, row.profile)), Cause(Kind.PROPERTY, row.property)
@@ -436,7 +436,7 @@ def test_the_rules_that_a_finding_needs_choose_its_known_defect(name: str) -> No
 
 
 def test_a_finding_without_a_row_shows_the_defect_of_its_rules(shipped: Ran) -> None:
-    """Otherwise its reader reports a known defect again."""
+    """Otherwise a reader of the finding would report a known defect again."""
     for found in shipped[2]:
         assert found.related is None or found.defect is None
     config = plain(find_profile(find_subject("batch_acks"), "pulsar-2026-07"))
@@ -445,7 +445,7 @@ def test_a_finding_without_a_row_shows_the_defect_of_its_rules(shipped: Ran) -> 
     assert found.id == "rejected-cumulative-ack-set-is-kept"
     both = ["cumulative_sets", "cumulative_ack_is_validated_first"]
     kept = Cause(Kind.PROPERTY, "acknowledged_message_stays_acknowledged")
-    assert related_defect("batch_acks", config, both) == found, "its rules, not those of the row with this property:"
+    assert related_defect("batch_acks", config, both) == found, "the row with both rules"
     assert known_defect("batch_acks", config, kept, both) is None
     assert known_defect("batch_acks", config, kept, both[:1]) is not None
     assert related_defect("batch_acks", config, ["another_rule"]) is None
@@ -577,7 +577,7 @@ def test_a_predicate_without_source_has_no_reasons() -> None:
 
 
 def test_why_changes_nothing_and_answers_for_every_property() -> None:
-    """Asked of properties that hold, too: what is taken apart must evaluate to what the property returned."""
+    """`why` is also asked about properties that hold. The parts of a condition must give the property's result."""
     for name in subject_names():
         subject = find_subject(name)
         cfg = subject.machine.profiles["reference"].config
@@ -609,7 +609,7 @@ def test_the_document_has_the_sequence_chart_of_its_trace() -> None:
     for said in ("source (broker 0)", "destination (broker 1)", "message 1: ignored", "close, connect to 1"):
         assert drawn.count(f">{said}</text>") >= 1
     assert drawn.count('class="n"') == 37
-    assert "spare" not in drawn, "it takes no part"
+    assert "spare" not in drawn, "the spare broker takes no part"
     assert "url(#red)" not in drawn
 
 

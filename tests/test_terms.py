@@ -1,4 +1,4 @@
-"""The reader of sources: terms are the program, masks are numbers, and what is not understood is refused."""
+"""`Reader`, which translates Python functions to Z3 terms: terms equal the program, unsupported source is refused."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ DECISIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
 
 
 def drawn(draw: random.Random) -> dict[str, Any]:
-    """A value for every kind of argument."""
+    """Returns a value for every kind of argument."""
     s = random_state(draw)
     e = draw.choice([e for e in s.queue if e is not None] or [Entry(0, Position(1, 0), 1, 1, (), 0, 0, True, True)])
     positions = [Position(draw.randint(0, 2), draw.randint(0, 2)) for _ in range(3)]
@@ -94,7 +94,7 @@ def test_the_terms_of_a_decision_are_the_decision(name: str) -> None:
         expected = function(*[values[n] for n in needs])
         assert evaluate(terms, bound) == expected
         seen.add(expected)
-    assert len(seen) >= 2, "every decision goes more than one way"
+    assert len(seen) >= 2, "every decision has at least two results"
 
 
 def test_the_terms_of_the_watermark_round_as_doubles_do() -> None:
@@ -281,7 +281,7 @@ def test_sequences_are_joined_and_put_in_order() -> None:
     assert not proof.show("the first", more.at(z3.IntVal(0)).fields["name"] == rows.at(z3.IntVal(0)).fields["name"])
 
 
-# ---- what is not understood -------------------------------------------------------------------------------
+# ---- unsupported source -----------------------------------------------------------------------------------
 
 
 class Pair(NamedTuple):

@@ -48,36 +48,36 @@ DONE = ("complete_write",)
 
 
 def to(txn: int, status: str) -> tuple[Any, ...]:
-    """A status update."""
+    """Returns a status update."""
     return "update_status", txn, status
 
 
 def commit(txn: int) -> list[tuple[Any, ...]]:
-    """Both status updates of a commit in one batch of two, which completes."""
+    """Returns both status updates of a commit, in one batch of two, which completes."""
     return [to(txn, "COMMITTING"), to(txn, "COMMITTED"), DONE]
 
 
 def after(cfg: Config, *steps: tuple[Any, ...], start_at: State | None = None) -> tuple[State, Any]:
-    """The state after some actions and the last outcome; the implementation agrees under reference rules."""
+    """Returns the state after some actions, and the last outcome. The implementation must agree (reference only)."""
     s, outcomes = stepped(m.txn_log, cfg, steps, start_at, TxnLog)
     return s, outcomes[-1]
 
 
 def replayed(cfg: Config, s: State) -> tuple[State, Recovered]:
-    """The state after a complete replay, and the transactions that it recovers."""
+    """Returns the state after a complete replay, and the transactions that the replay recovers."""
     while next_entry(s) is not None:
         s, _ = after(cfg, ("replay_entry",), start_at=s)
     return after(cfg, ("complete_replay",), start_at=s)
 
 
 def restarted(cfg: Config, s: State, *restart: Any) -> dict[int, str]:
-    """The transactions after a restart, with their statuses."""
+    """Returns the statuses of the transactions after a restart."""
     s, _ = after(cfg, restart or ("crash", 0), start_at=s)
     return {t.id: t.status for t in replayed(cfg, s)[0].txns}
 
 
 def results(outcome: Any) -> list[str]:
-    """The results of the completed requests."""
+    """Returns the results of the completed requests."""
     return [each.result for each in outcome]
 
 
@@ -123,7 +123,7 @@ def test_batch_is_submitted_when_full_or_flushed() -> None:
 
 @pytest.mark.parametrize(("first", "second"), [("COMMITTED", "COMMITTING"), ("COMMITTING", "ABORTING")])
 def test_illegal_status_update_is_rejected_and_deleted(first: str, second: str) -> None:
-    """The first update of one pair is illegal, the second of the other."""
+    """In the first example the first update is illegal, in the second example the second update."""
     s, outcome = after(TWO, NEW, NEW, DONE, to(0, first), to(0, second), DONE)
     late = 0 if first == "COMMITTED" else 1
     assert results(outcome) == ["success" if i != late else "invalid_status" for i in range(2)]
@@ -209,7 +209,7 @@ def test_committed_transaction_is_not_recovered_after_clean_restart() -> None:
 
 
 def test_truncation_keeps_deletion_order() -> None:
-    """The caps admit one range and no ack set."""
+    """The cap admits no ack set."""
     for rules, found in ((TWO, {1: "OPEN"}), (SHIPPED, {0: "OPEN", 1: "OPEN"})):
         cfg = rules._replace(max_ack_sets=0)
         s, _ = after(cfg, NEW, NEW, DONE, *commit(0), ("persist",))
@@ -228,7 +228,10 @@ def test_position_info_of_master_2026_07_holds_one_range_more() -> None:
 
 
 def test_closed_cursor_keeps_ack_sets_in_the_cursor_ledger() -> None:
-    """The metadata store of 4.0 loses them; ranges that a cap drops from the record count for the choice, too."""
+    """The metadata store of 4.0 loses ack sets. A cursor goes there if it has few ranges.
+
+    This number of ranges includes those that a cap drops from the record.
+    """
     acks = Acks(0, 0b1010100, (Partial(7, 1),))
     for most, in_metadata, kept in (
         (10_000, 3, False),
@@ -254,7 +257,7 @@ def test_ack_sets_alone_are_persisted() -> None:
 
 
 def test_store_without_batching_deletes_records_of_batches() -> None:
-    """The store of 4.0 cannot, and the transactions return with each restart."""
+    """The store of 4.0 cannot delete them, and the transactions return at each restart."""
     steps = [NEW, NEW, DONE, ("reopen", False)]
     for cfg, first_unacked in ((TWO, 5), (SHIPPED, 5), (PULSAR_4_0, 0)):
         s, _ = replayed(cfg, after(cfg, *steps)[0])
@@ -300,7 +303,7 @@ def test_incomplete_replay_fails() -> None:
 
 
 def test_replay_that_never_ends_is_found_by_the_explorer() -> None:
-    """Apart from the step itself: a replay with failing reads loops for ever."""
+    """With the mutant, a replay whose reads fail loops for ever."""
     actions = ("new_transaction", "complete_write", "crash", "replay_entry", "complete_replay", "fail_read")
     tiny = replace(SUBJECT.scopes["failures"], actions=actions, bounds={"entries": 1, "ids": 1, "ledgers": 2})
     broken = seed_bug(find_mutant("spec-failing-read-is-retried-forever"))
@@ -313,7 +316,7 @@ def test_replay_that_never_ends_is_found_by_the_explorer() -> None:
 
 
 def test_acknowledged_commit_is_not_lost_to_failed_abort() -> None:
-    """The failed abort is durable; the store of master 2026-07 decides the opposite after it."""
+    """The failed abort is durable. The store of master 2026-07 commits after it."""
     steps = [NEW, DONE, to(0, "ABORTING"), ("fail_write", 1)]
     s, outcome = after(PLAIN, *steps)
     assert (results(outcome), s.status) == (["unknown"], "stopped")
@@ -460,7 +463,10 @@ def test_limit_of_ongoing_transactions() -> None:
 
 
 def test_limit_is_checked_before_the_store_status() -> None:
-    """One is ongoing and one in flight, which does not count; then the store stops, and replays without any."""
+    """One transaction is ongoing. Another one is in flight, and does not count.
+
+    The store then stops, and has no transactions when its replay begins.
+    """
     cfg = PLAIN._replace(max_active=1)
     s, _ = after(cfg, NEW, NEW, DONE, ("fail_write", 1))
     assert after(cfg, NEW, start_at=s)[1] == Refused("too_many", "1 transactions are ongoing")
@@ -558,7 +564,7 @@ TRIMMED += [("persist",), ("trim",), ("advance_time", 7)]
 
 @pytest.mark.parametrize("batching", [True, False])
 def test_canonical_form_counts_from_the_first_id_entry_and_time(batching: bool) -> None:
-    """The same steps in a new store and in one whose first transaction was trimmed; each stops in many states."""
+    """A new store and one whose first transaction was trimmed have one canonical form, after each of these steps."""
     cfg = TWO._replace(batching=batching)
     shifted, _ = after(PLAIN, *TRIMMED)
     assert m.txn_log.canonical(PLAIN, shifted) == start(PLAIN)
@@ -582,7 +588,7 @@ def test_canonical_form_counts_from_the_first_id_entry_and_time(batching: bool) 
 
 
 def test_canonical_form_counts_each_from_its_first_value() -> None:
-    """Only the time is later, only the first id, or only the first entry."""
+    """In each example, only the time, only the first id, or only the first entry is greater than 0."""
     assert m.txn_log.canonical(PLAIN, after(PLAIN, ("advance_time", 1))[0]) == start(PLAIN)
     s, _ = after(PLAIN, ("fail_ledger_creation",), NEW, ("fence", 0))
     assert m.txn_log.canonical(PLAIN, s) == start(PLAIN)._replace(status="stopped", ledger="fenced")
@@ -597,7 +603,7 @@ def test_canonical_form_counts_each_from_its_first_value() -> None:
 
 
 def test_each_rule_differs_in_the_shipped_version() -> None:
-    """apache/pulsar#26474 has changed two."""
+    """apache/pulsar#26474 changed two rules."""
     names, ours = m.txn_log.rules, m.reference.config
     assert [name for name in names if getattr(SHIPPED, name) == getattr(ours, name)] == []
     changed = [name for name in names if getattr(LATER, name) == getattr(ours, name)]

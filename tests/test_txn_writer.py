@@ -26,7 +26,7 @@ BATCHING = {"max_records": 3, "max_bytes": 50, "max_delay_ms": 10}
 
 
 def config(profile: str = "reference", **settings: Any) -> Config:
-    """A profile with small limits."""
+    """Returns a profile with small limits."""
     found: Config = SUBJECT.machine.configure(BATCHING | settings, find_profile(SUBJECT, profile))
     return found
 
@@ -36,23 +36,23 @@ QUEUED, SHIPPED_QUEUED = config(executor="queued"), config("pulsar-2026-07", exe
 
 
 def after(cfg: Config, *steps: Any, start_at: State | None = None) -> tuple[State, list[Any]]:
-    """The state after some actions and their outcomes; the implementation agrees under reference rules."""
+    """Returns the state after some actions, and their outcomes. Under the reference, the implementation must agree."""
     s, outcomes = stepped(m.txn_writer, cfg, steps, start_at, TxnWriter)
     return s, outcomes[1:]
 
 
 def add(size: int, fails_on: str = "nothing") -> tuple[Any, ...]:
-    """A record of that size."""
+    """Returns the addition of a record of that size."""
     return "add", size, fails_on
 
 
 def wait(by: int) -> tuple[Any, ...]:
-    """Time passes."""
+    """Returns the action that advances the time."""
     return "advance_time", by
 
 
 def run(count: int = 1000) -> tuple[Any, ...]:
-    """The writer's thread runs tasks."""
+    """Returns the action in which the writer's thread runs tasks."""
     return "run_writer_tasks", count
 
 
@@ -60,13 +60,13 @@ CLOSE, DONE, LOST = ("close",), ("complete_write",), ("fail_write", False)
 
 
 def failures(outcomes: list[Any], why: str = "") -> list[Any]:
-    """The records whose callbacks report a failure, in order; with each reason, unless one is asked for."""
+    """Returns the records whose callbacks fail, each with the reason. With `why`, the records of that reason only."""
     failed = [a for each in outcomes for a in each.callbacks if a.outcome != "ok"]
     return [a.record for a in failed if a.outcome == why] if why else [(a.record, a.outcome) for a in failed]
 
 
 def triggers(outcomes: list[Any]) -> list[str]:
-    """The triggers of the flushes, in order."""
+    """Returns the triggers of the flushes, in order."""
     return [flush.trigger for each in outcomes for flush in each.flushes]
 
 
@@ -74,7 +74,7 @@ def triggers(outcomes: list[Any]) -> list[str]:
 
 
 def test_wire_numbers_and_buckets_are_those_of_the_proposals() -> None:
-    """PIP-31's enumerations, PIP-160's header and histograms; every message numbers its fields from 1."""
+    """PIP-31 has the enumerations, PIP-160 the header and histograms. Every message numbers its fields from 1."""
     assert wire.HEADER.hex() == "0e010001"
     assert Config().header_bytes == len(wire.HEADER)
     numbers = [" ".join(f"{value} {number}" for value, number in enum.items()) for enum in wire.ENUMS.values()]
@@ -120,7 +120,7 @@ def test_several_writes_are_in_flight() -> None:
     ],
 )
 def test_trigger_order(sizes: tuple[int, ...], flushed: list[Flush]) -> None:
-    """Records before size; less than twice max_bytes is possible; a large record only flushes what is there."""
+    """The records trigger precedes the size trigger. A batch may have up to twice max_bytes."""
     _, outcomes = after(REFERENCE, *map(add, sizes))
     assert [flush for each in outcomes for flush in each.flushes] == flushed
 
@@ -139,7 +139,7 @@ def test_every_record_is_large_with_max_bytes_zero() -> None:
 
 @pytest.mark.parametrize("settings", [{"batching": False}, {"max_records": 1}, {"max_records": 0}])
 def test_records_are_written_within_the_call_without_batching(settings: dict[str, Any]) -> None:
-    """Not even the writer's thread is needed, and there is no timer."""
+    """A record needs no task of the writer's thread, and there is no timer."""
     cfg = config(executor="queued", **settings)
     s, outcomes = after(cfg, add(10), add(100), wait(1000), ("complete_write",), CLOSE, add(3))
     assert [each.writes for each in outcomes[:2]] == [(Write(1, False, (1,), 10),), (Write(2, False, (2,), 100),)]
@@ -164,9 +164,9 @@ def test_size_cap_flushes_before_exceeding() -> None:
 
 
 def test_tick_is_free_running() -> None:
-    """It comes again and again, whatever is there; a record may wait for much less than the delay, never for longer."""
+    """The tick fires at every multiple of the delay. A record may wait for less than the delay, but not for longer."""
     s, outcomes = after(REFERENCE, wait(25), add(1), wait(4), wait(1), add(1), wait(45))
-    assert [outcomes[i].number for i in (0, 2, 3, 5)] == [2, 0, 1, 4], "how often it came while time passed"
+    assert [outcomes[i].number for i in (0, 2, 3, 5)] == [2, 0, 1, 4], "the number of ticks in each advance"
     assert [flush.waited for each in outcomes for flush in each.flushes] == [5, 10]
     assert s.timer == 80
 
@@ -181,7 +181,7 @@ def test_delay_counts_from_first_record_in_the_proposal() -> None:
     ]
     assert s.timer is None
     s, _ = after(cfg, add(1), wait(5), add(1), add(1), wait(1), add(1))
-    assert s.timer == 16, "the timer of the batch that has gone is gone"
+    assert s.timer == 16, "the timer of the flushed batch is cancelled"
 
 
 def test_flush_by_records_keeps_the_tick() -> None:
@@ -205,7 +205,7 @@ def test_record_added_after_a_tick_is_flushed_by_the_next() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_idle_writer_keeps_max_delay(profile: str) -> None:
-    """The tick died of an empty buffer in a revision of apache/pulsar#16758."""
+    """In a revision of apache/pulsar#16758, a tick with an empty buffer did not re-arm the timer."""
     _, outcomes = after(config(profile), wait(100), add(1), wait(10))
     assert triggers(outcomes) == ["delay"]
 
@@ -220,7 +220,7 @@ def test_failure_reaches_only_its_batch() -> None:
 
 
 def test_failed_write_may_be_durable() -> None:
-    """Its callbacks report the failure; it has a position, and the next entry comes after it."""
+    """The callbacks report the failure. The entry has a position, and the next entry has the position after it."""
     s, outcomes = after(REFERENCE, *[add(1)] * 6, ("fail_write", True), DONE)
     assert failures(outcomes, "write_failed") == [1, 2, 3]
     assert s.log == (Entry(Position(1, 0), True, (1, 2, 3), False), Entry(Position(1, 1), True, (4, 5, 6), True))
@@ -257,7 +257,7 @@ def test_unserialisable_batch_fails_as_a_whole() -> None:
 
 
 def test_shipped_unserialisable_batch_stays_and_loses_large_record() -> None:
-    """The buffer is flushed repeatedly; no callback completes before close, that of the large record never."""
+    """The buffer is flushed repeatedly. No callback completes before close, and that of the large record never does."""
     steps = [add(1), add(1, "batch"), add(1), add(1), add(60), wait(30)]
     s, outcomes = after(SHIPPED, *steps)
     assert triggers(outcomes) == ["records", "records", "large", "delay", "delay", "delay"]
@@ -291,7 +291,7 @@ def test_close_fails_buffered_records_and_keeps_writes_in_flight() -> None:
 
 @pytest.mark.parametrize(("cfg", "held"), [(QUEUED, 0), (SHIPPED_QUEUED, 2)], ids=["reference", "shipped"])
 def test_later_records_fail_first_while_closing(cfg: Config, held: int) -> None:
-    """As apache/pulsar#16999 and #18290 had to allow; shipped, the buffer keeps what it held."""
+    """See apache/pulsar#16999 and #18290. Under the shipped rules, the buffer keeps its records."""
     adds = [add(10)] * 4
     s, outcomes = after(cfg, *adds, run(2), CLOSE, add(10), run(1), run())
     assert failures(outcomes, "closed") == [3, 4, 1, 2, 5]
@@ -358,7 +358,7 @@ def test_new_writer_is_empty_and_its_timer_is_armed() -> None:
 
 
 def test_canonical_form_counts_from_now_and_renumbers() -> None:
-    """The same steps at once, and after records and writes that failed and left nothing."""
+    """A new writer and one whose records and writes have failed have one canonical form, also after equal steps."""
     cfg = config(executor="queued", max_delay_ms=40)
     earlier = [add(50), add(1), add(50), run(), wait(40), run(), LOST, LOST, LOST, wait(7), wait(33), run()]
     known, later = m.txn_writer.start(cfg), after(cfg, *earlier)[0]
@@ -428,7 +428,7 @@ def test_invalid_step_is_rejected_without_change(steps: tuple[Any, ...], said: s
 
 
 def broken(cfg: Config, before: State, step: tuple[Any, ...], wrong: Effects | None = None) -> list[str]:
-    """The promises about steps that an action breaks, if it tells something wrong."""
+    """Returns the properties of steps that an action violates, if its outcome is replaced by `wrong`."""
     name, *arguments = step
     s, outcome = m.txn_writer.step(cfg, before, name, tuple(arguments))
     names = [p.name for p in SUBJECT.machine.actions[name].params]
@@ -451,7 +451,7 @@ IMMEDIATE_WRITES = config(executor="queued", writes="immediate")
 )
 @pytest.mark.parametrize("cfg", [QUEUED, IMMEDIATE_WRITES], ids=["queued", "immediate"])
 def test_wrong_batch_violates_its_property(cfg: Config, sizes: tuple[int, ...], found: str) -> None:
-    """Though it never was in the buffer between two steps, and whenever its write ends."""
+    """This holds although no state has the batch in its buffer, and also if its write completes at once."""
     s, _ = after(cfg, *map(add, sizes))
     all_of_them = Write(1, True, tuple(range(1, len(sizes) + 1)), 4 + sum(sizes))
     names = broken(cfg, s, run(), Effects(len(sizes), (all_of_them,)))
@@ -503,16 +503,16 @@ def test_unserialisable_batch_may_fail_as_such_while_closing() -> None:
 
 @pytest.mark.parametrize("profile", PROFILES)
 def test_batches_are_recycled(profile: str) -> None:
-    """The pool creates one batch for the buffer and one for each write in flight at the same time: all are recycled."""
-    body, most = TxnWriter(config(profile)), 0
+    """The pool creates one batch for the buffer, and one for each write in flight at the same time."""
+    writer, most = TxnWriter(config(profile)), 0
     for number in range(600):
         for name, *arguments in (add(number % 30), wait(10 * (number % 7 == 0))):
-            getattr(body, name)(*arguments)
-            most = max(most, len(body.view().in_flight))
-        while len(body.view().in_flight) > 1:
-            body.fail_write(number % 2 == 0) if number % 5 == 0 else body.complete_write()
-    assert body.check() == []
-    assert (body._pool.created, most > 1) == (most + 1, True)
+            getattr(writer, name)(*arguments)
+            most = max(most, len(writer.view().in_flight))
+        while len(writer.view().in_flight) > 1:
+            writer.fail_write(number % 2 == 0) if number % 5 == 0 else writer.complete_write()
+    assert writer.check() == []
+    assert (writer._pool.created, most > 1) == (most + 1, True)
 
 
 @pytest.mark.parametrize(
