@@ -2,8 +2,8 @@
 
 The site is for readers who look up what Pulsar does. It has a page for each component, made from its model, properties,
 tables and claims: header, actions with their source, guarantees, rules, settings, profiles, known defects, claims and
-scopes. Another page has all broker settings. The modules of `model/` and `invariants/`, as pdoc documents them, are
-under DIR/modules.
+scopes. Another page has all settings of Pulsar's broker and clients. The modules of `model/` and `invariants/`, as pdoc
+documents them, are under DIR/modules.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def write(folder: Path) -> Path:
 
 
 def pages(names: Sequence[str]) -> dict[str, str]:
-    """Returns the pages about these components, by file name: an index, a page each, and the broker's settings."""
+    """Returns the pages about these components, by file name: an index, a page each, and the settings of Pulsar."""
     subjects = [find_subject(name) for name in names]
     rows = [row_of(subject) for subject in subjects]
     shared = {"version": code_version(), "names": names}

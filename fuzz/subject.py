@@ -128,7 +128,7 @@ class Subject:
     abstract: Callable[[Any, Any], tuple[Any, ...]] = lambda cfg, s: ()
     measures: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     scopes: Mapping[str, Scope] = field(default_factory=dict)
-    #: (action, arguments) -> which of the independent parts of the state an action reads and changes
+    #: for a state of independent parts: (action, arguments) -> the part that the action reads and changes
     partition: Callable[[str, Mapping[str, Any]], Hashable] = lambda action, arguments: None
     #: (config, action, plain outcome) -> whether the action with this outcome leaves every state unchanged
     unchanged: Callable[[Any, str, Any], bool] = lambda cfg, action, outcome: False

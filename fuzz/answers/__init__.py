@@ -1,4 +1,4 @@
-"""What the loopback brokers (`fuzz/client/broker.py`) answer, by the models.
+"""What the models say about a run of a real client and the loopback brokers (`fuzz/client/broker.py`).
 
 Each module but `judge` and `batches` adapts a model: the module takes steps of the model's machine.
 

@@ -19,7 +19,7 @@ LEDGER = 1
 
 
 class Batches:
-    """The entries of one ledger, and the cursor of a subscription. Every acknowledgement of the client counts."""
+    """The entries of one ledger, and the cursor of a subscription. No acknowledgement of the client is lost."""
 
     def __init__(self) -> None:
         self.cursor = Cursor([0], [])  # one ledger, still without entries

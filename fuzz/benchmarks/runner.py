@@ -63,7 +63,7 @@ class Measured(NamedTuple):
 
 
 class Benchmark(NamedTuple):
-    """A named measurement. Benchmarks of one group differ in `part`, which is empty if the group has only one."""
+    """A named measurement. Benchmarks of one group differ in `part`; one of them may have an empty part."""
 
     group: str
     part: str

@@ -6,8 +6,8 @@ previous one completed and a random think time passed. Each request appends one 
 entry is persisted. With batching, the writer has the limits that PIP-160 proposes: 512 records, 4 MiB, and a flush
 every millisecond.
 
-All results but the replay are deterministic. Latency is measured on two ledgers: one persists any number of entries
-concurrently, so latency is only the wait for the flush; the other is busy for `BUSY_US` with each entry, so entries
+All results but the replay are deterministic. Latency is measured on two ledgers. One persists any number of entries
+concurrently, so batching only adds the wait for the flush. The other is busy for `BUSY_US` with each entry, so entries
 queue. All durations are assumptions. BookKeeper's overhead per entry is not in the bytes.
 
 The replay benchmark reads a log in memory and applies all its records, as a recovering coordinator does. It leaves out
