@@ -57,12 +57,13 @@ SHORT = {
     "churn": {"seconds": 8, "every_s": 3, "away_s": 1, "consumers": 6, "topics": 2, "scale": 0.005},
     "drain": {"seconds": 9, "backlog_s": 4, "topics": 4, "scale": 0.0005},
 }
+#: The workloads that are tested for every change.
 ALWAYS = ("tailing", "rolling_restart")
 WORKLOADS = [pytest.param(n, marks=[] if n in ALWAYS else pytest.mark.nightly) for n in SHORT]
 
 
 def cell(workload: str, policy: str, size: int | None = None, seed: int = 0, **settings: float) -> Cell:
-    """A cell with short parameters; the default size is the second smallest."""
+    """Returns a cell with short parameters. The default size is the second smallest of the workload."""
     found = find_workload(workload)
     parameters = found.with_parameters({k: str(v) for k, v in {**SHORT[workload], **settings}.items()})
     return Cell(workload, policy, size or found.sizes(parameters)[1], seed, parameters)
@@ -76,7 +77,7 @@ def measured(workload: str, policy: str, size: int | None = None, **settings: fl
 
 
 def replayed(cache: Any, logs: list[Log], objects: int = 2000) -> float:
-    """Hit ratio of a stream in which object i is read at times i, i + 5 and i + 50, without adds."""
+    """Returns the hit ratio of a stream in which object i is read at times i, i + 5 and i + 50, without adds."""
     logs[0].sizes = [1] * objects
     logs[0].added_us = [0] * objects
     misses = 0
@@ -91,6 +92,7 @@ def replayed(cache: Any, logs: list[Log], objects: int = 2000) -> float:
 
 
 def sanity(make: Any) -> float:
+    """Returns the hit ratio of that stream in a cache of 40 objects."""
     logs = [Log()]
     return round(replayed(make(Environment(logs, 40)), logs), 4)
 
@@ -113,7 +115,7 @@ def test_published_sanity_vector_of_the_library() -> None:
 
 
 def beaten(workload: str, names: list[str]) -> list[str]:
-    """The policies with more hits than the optimum, which must be none."""
+    """Returns the policies with fewer storage reads than the optimum. There must be none."""
     best = measured(workload, "optimum")["storage_entries"]
     return [name for name in names if measured(workload, name)["storage_entries"] < best]
 
@@ -132,7 +134,7 @@ def test_no_policy_at_all_beats_the_optimum(workload: str) -> None:
 
 
 def test_a_cache_that_is_too_large_beats_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control."""
+    """The control of the tests before: a cache that exceeds its size is detected."""
     too_large = POLICIES["lru"]._replace(make=lambda env: LRU(env._replace(max_bytes=8 * env.max_bytes)))
     monkeypatch.setitem(POLICIES, "lru", too_large)
     assert beaten("tailing", ["lru", "5.0"]) == ["lru"]
@@ -191,7 +193,7 @@ def test_a_seed_determines_every_number() -> None:
 
 
 def test_sizes_are_kept() -> None:
-    """No policy is above the maximum at the end of an event, but the stash of the first draft."""
+    """At the end of an event, only the stash of the first draft is above the maximum."""
     rows = [measured("tailing", name) for name in ("4.0", "fifo", "stash", "4.1", "5.0", "lru")]
     assert [r["policy"] for r in rows if r["bytes_cached_peak"] > r["cache_bytes"]] == ["stash"]
 
@@ -206,7 +208,7 @@ def ran(plan: Plan, policy: str = "5.0", size: int = 1 << 20) -> Simulation:
 
 
 def test_cache_is_empty_three_ttl_after_the_last_read() -> None:
-    """Five subscriptions tail 150 messages a second for 3 s; all entries are read, and then gone."""
+    """Five subscriptions tail 150 messages a second for 3 s. All entries are read, and then evicted."""
     adds = steady(0, 150, 100, 3_000_000)
     simulation = ran(Plan(1, adds, [Subscription(0) for _ in range(5)], 3_200_000))
     assert {w.handler.expected for w in simulation.caches[0].queue.live()} == {0}
@@ -224,7 +226,7 @@ def test_entries_wait_for_a_subscription_that_reads_later() -> None:
 
 
 def test_flow_after_a_batch_of_messages_needs_no_storage_read() -> None:
-    """20,000 messages come while the only consumer is paused; then it resumes (apache/pulsar#16421)."""
+    """20,000 messages are added while the only consumer is paused. The consumer then resumes (apache/pulsar#16421)."""
     plan = Plan(1, [Add(i, 0, 10) for i in range(20_000)], [Subscription(0)], 3_000_000)
     plan = plan._replace(commands=[Command(1, "stall", (0, 0, 1_000_000))])
     simulation = ran(plan)
@@ -267,7 +269,7 @@ def test_messages_of_a_consumer_that_leaves_are_read_again() -> None:
 
 
 def test_without_counts_a_cursor_that_connects_again_waits_for_the_check_of_backlogs() -> None:
-    """Its only consumer is away from 1 s to 1.05 s. The check runs once a minute, so later entries are not cached."""
+    """The only consumer is away from 1 s to 1.05 s. The check runs once a minute: later entries are not cached."""
     commands = [Command(1_000_000, "disconnect", (0,)), Command(1_050_000, "connect", (0,))]
     plan = Plan(1, steady(0, 100, 10, 3_000_000), [Subscription(0)], 3_100_000, commands=commands)
     assert {name: ran(plan, name).storage_entries for name in ("fifo", "fifo-backlog", "5.0")} == {
@@ -287,7 +289,7 @@ def test_without_counts_lagging_cursors_are_active_until_the_first_check_of_back
 
 
 def test_reads_end_with_a_ledger_and_acknowledged_ledgers_leave_the_cache() -> None:
-    """Ledgers of 10 entries; a second subscription is a second behind, and nothing is trimmed before it has read."""
+    """Ledgers have 10 entries. A second subscription is half a second behind; before it reads, no ledger is trimmed."""
     late = Subscription(0, delay_us=500_000)
     plan = Plan(1, [Add(1, 0, 10) for _ in range(25)], [Subscription(0), late], 400_000, ledger_entries=10)
     names = [*available(("4.0", "5.0", "lru", "sieve")), "optimum"]
@@ -342,7 +344,7 @@ def totals(workload: str, make: Any, **settings: float) -> Any:
 
 @pytest.mark.parametrize("workload", WORKLOADS)
 def test_both_read_paths_cost_the_same(workload: str) -> None:
-    """`EntryCaches` and the read path `Simple`, around the same queue: gaps, joined reads and what is cached."""
+    """`EntryCaches` and the read path `Simple` use the same queue: gaps, joined reads and cached entries are equal."""
     settings = Settings(
         Rules(None, 0),
         counts="none",
@@ -410,7 +412,7 @@ def test_next_reader_evicts_dead_entries_first_then_the_furthest_from_its_reader
     ],
 )
 def test_an_entry_whose_last_expected_read_is_done(spent: Any, held: list[int], held_after: list[int]) -> None:
-    """Entry 1 is read by the only cursor that counts; then entries 3 and 4 come, and 4 exceeds the trigger."""
+    """The only active cursor reads entry 1. Then entries 3 and 4 are added, and entry 4 exceeds the trigger."""
     logs = [Log()]
     logs[0].sizes, logs[0].added_us = [10] * 9, [0] * 9
     cache = Central(Environment(logs, 50), Settings(spent=spent, max_requeue_times=0))
@@ -428,7 +430,7 @@ def test_an_entry_whose_last_expected_read_is_done(spent: Any, held: list[int], 
 
 @pytest.mark.parametrize(("queue", "evicted"), [(Queue, (0, 0)), (Readers, (1, 0)), (Known, (1, 0))])
 def test_an_entry_that_a_cursor_will_read_outlives_others(queue: Any, evicted: tuple[int, int]) -> None:
-    """All entries are added while nobody is connected, so none has a count; then a cursor connects to topic 0."""
+    """Entry 0 of topic 0 is added before a cursor connects to the topic. No cursor connects to topic 1."""
     logs = [Log(), Log()]
     for log in logs:
         log.sizes, log.added_us = [10] * 4, [0] * 4
@@ -570,7 +572,7 @@ def test_the_document_describes_every_event_of_a_stream(tmp_path: Path) -> None:
 
 
 def recorded_reads(tmp_path: Path, *lines: str) -> tuple[int, int]:
-    """Entries that were read and that came from storage, of a stream under LRU."""
+    """Returns the number of entries that a stream reads, and the number that LRU reads from storage."""
     path = tmp_path / "stream.csv"
     path.write_text("\n".join(["time,topic,event", *lines]) + "\n")
     workload = find_workload(f"file:{path}")

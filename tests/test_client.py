@@ -1,4 +1,4 @@
-"""Real clients: the brokers keep to the models, contracts find what is wrong, and known deviations replay."""
+"""Real clients: the brokers agree with the models, contracts find violations, and known deviations replay."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from fuzz.scenarios.evidence import (
 from fuzz.seeding import replaced_source
 
 EXPERIMENTS = tomllib.loads((Path(__file__).parents[1] / "fuzz/scenarios/experiments.toml").read_text())["experiment"]
-#: Start brokers, or the client's process, with a seeded bug.
+#: Programs that start the brokers, or the client's process, with a seeded bug.
 SEEDED = """
 import sys
 from fuzz.seeding import replaced_source, use_source
@@ -125,7 +125,7 @@ def test_a_client_keeps_its_contracts_in_a_schedule_without_known_triggers(harne
 
 
 def test_negative_acks_come_by_the_timing_law_and_not_after_close(harness: Harness) -> None:
-    """Two nacks in one command; and a deviation that needs no long delay."""
+    """Two nacks are redelivered by one command. The C++ client accepts a nack after close, a known deviation."""
     scenario = find_scenario("negative_acks")
     observed = execute(harness, scenario, Schedule({}, (("nack", 2, 0), ("acknowledge",))))
     assert names(scenario, observed) == []
@@ -135,7 +135,7 @@ def test_negative_acks_come_by_the_timing_law_and_not_after_close(harness: Harne
 
 
 def test_a_client_that_is_held_up_is_late_and_violates_nothing(harness: Harness) -> None:
-    """Its process is stopped while a nack is pending. Only the brokers can see this: the process makes no call then."""
+    """The client's process is stopped while a nack is pending. Only the brokers can observe this."""
     scenario, run = find_scenario("negative_acks"), Run(harness, {"delay": 300, "kind": 1})
     negative_acks.begin(run)
     negative_acks.nack(run, 1, 0)
@@ -310,6 +310,7 @@ def test_a_second_real_client_understands_the_brokers() -> None:
 
 
 def seen(**fields: Any) -> Observed:
+    """Returns an observation. `log` has the stored messages, `acknowledged` the messages reported as stored."""
     report = {"log": [[0, "p", 1, n, [str(n)], 1, n] for n in fields.pop("log", ())], **fields.pop("report", {})}
     results = [[str(n), "Ok", ""] for n in fields.pop("acknowledged", ())]
     fields.setdefault("settings", {})
@@ -317,7 +318,7 @@ def seen(**fields: Any) -> Observed:
 
 
 def acked(*ids: Any, left: Any = (), mark_delete: int = -1, kind: str = "acknowledge") -> Observed:
-    """Acks of one entry of three messages by the application, indexes 0 and 1, and the ids that the client sent."""
+    """Returns an observation: the application acks messages 0 and 1 of an entry of three, the client sends `ids`."""
     calls = [[kind, 0.0, 0.0, 1, 0, index, ""] for index in (0, 1)]
     report = {
         "started": 0.0,
@@ -344,7 +345,7 @@ def test_a_cumulative_ack_by_a_deserialized_id_is_an_ack_by_id() -> None:
 
 
 def nacked(*nacks: tuple[int, int], commands: Any = (), delay: int = 300, closed: int = 0, after: int = 0) -> Observed:
-    """Nacks at some milliseconds of entries, and commands with entries."""
+    """Returns an observation of nacks (milliseconds, entry) and redelivery commands (milliseconds, entries)."""
     calls: list[list[Any]] = [["negative_acknowledge", at / 1000, at / 1000, 1, n, -1, ""] for at, n in nacks]
     if closed:
         calls.append(["close", closed / 1000, closed / 1000, 0, 0, -1, ""])
@@ -408,7 +409,7 @@ VIOLATING = {
 }
 
 
-#: The same for contracts whose violation above is what a known deviation does.
+#: A second violation of some contracts: a known deviation has the effects of the first.
 OTHERWISE = {
     "later_nack_postpones_no_redelivery": nacked((0, 0), (260, 1), commands=((420, 0), (560, 1))),
     "redelivery_is_in_time": nacked((0, 0), delay=500, commands=((720, 0),)),
@@ -435,7 +436,7 @@ def test_no_known_deviation_explains_a_violation_without_its_evidence(row: Known
 
 
 def sent(*sessions: tuple[tuple[int, int], ...]) -> Observed:
-    """An observation of messages with sequence ids, by session of the producer."""
+    """Returns an observation of messages with sequence ids, by session of the producer."""
     commands: list[Any] = []
     for session in sessions:
         commands.append([0.0, 1, "PRODUCER", [0, 0, ""]])
@@ -469,9 +470,9 @@ def test_a_restart_of_sequence_ids_shows_at_a_reconnection(sessions: Any, restar
 
 
 def delivered(permits: int, *deliveries: tuple[Any, ...]) -> Observed:
-    """A queue of 10, batches of 8, and deliveries: session, ack set or None, and whether it is corrupt.
+    """Returns an observation of deliveries of a batch of 8: session, ack set or None, and perhaps that it is corrupt.
 
-    The consumer's session is 2.
+    The receiver queue size is 10. The consumer's session is 2.
     """
     journal: list[list[Any]] = []
     for session, words, *corrupt in deliveries:
@@ -517,7 +518,7 @@ def test_permits_are_explained_only_by_deliveries_of_their_session(permits: int,
     ids=["twice", "repeat"],
 )
 def test_a_repeated_receipt_is_out_of_order_after_a_restart_of_sequence_ids(harness: Harness, steps: Any) -> None:
-    """The receipt of id 1 comes again while the client waits for that of the second message with id 0."""
+    """The receipt of id 1 is repeated while the client waits for the receipt of the second message with id 0."""
     scenario = find_scenario("producer")
     observed = execute(harness, scenario, Schedule({}, steps))
     assert observed.report["counts"]["ENDED"] == 3, "two by the schedule, and one by the client"
@@ -586,7 +587,7 @@ def test_a_known_deviation_names_what_exists(row: Known) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", scenario_names())
 def test_a_scenario_finds_its_known_deviations_by_itself(harness: Harness, name: str) -> None:
-    """And nothing else; each is shrunk to few steps."""
+    """It finds nothing else, and each finding is shrunk to few steps."""
     rows = [row for row in known_deviations() if row.scenario == name]
     found = hunt(harness, find_scenario(name), rows, iter(range(150)), None).findings
     unknown = [f"{each.violation.message}: {each.shrunk}" for each in found if each.deviation is None]
@@ -596,14 +597,14 @@ def test_a_scenario_finds_its_known_deviations_by_itself(harness: Harness, name:
 
 
 def traced(observed: Observed) -> list[list[Any]]:
-    """Milliseconds from the first call to each redelivery command, and its entries."""
+    """Returns by redelivery command the milliseconds since the first call, and the number of entries."""
     commands, start = observed.report["commands"], observed.report["started"]
     first = (observed.calls[0][1] - start) * 1000
     return [[round(at - first), len(about["ids"])] for at, _, kind, about in commands if kind == "REDELIVER"]
 
 
 def repeated(row: Any) -> list[Any]:
-    """An experiment, once for each value of `*`."""
+    """Returns an experiment once for each value of `*`."""
     return [
         row | {"steps": [[value if each == "*" else each for each in step] for step in row["steps"]]}
         for value in row.get("each", [None])
@@ -617,7 +618,7 @@ def repeated(row: Any) -> list[Any]:
     ids=lambda row: f"{row['scenario']}-{row['steps']}-{row['settings']}",
 )
 def test_an_experiment_is_as_predicted_or_as_observed(harness: Harness, row: Any) -> None:
-    """Milliseconds may be more by the bound of the contract; the scenario's contracts hold the rest to the model."""
+    """Redeliveries may be later, up to the bound of their contract. The other contracts compare with the model."""
     scenario = find_scenario(row["scenario"])
     with_odd = scenario._replace(steps={**scenario.steps, **experiments.STEPS})
     observed = execute(harness, with_odd, Schedule(row["settings"], tuple(map(tuple, row["steps"]))))
@@ -642,6 +643,6 @@ def test_an_experiment_is_as_predicted_or_as_observed(harness: Harness, row: Any
 @pytest.mark.nightly
 @pytest.mark.parametrize("row", known_deviations(), ids=str)
 def test_a_known_deviation_shows_in_19_of_20_replays(harness: Harness, row: Known) -> None:
-    """And its evidence with it."""
+    """Its evidence shows, too."""
     sought = Sought(find_scenario(row.scenario), row.contract, known_deviations(), row)
     assert sum([sought.violation(harness, row.schedule()) is not None for _ in range(20)]) >= 19

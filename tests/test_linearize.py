@@ -1,4 +1,4 @@
-"""Concurrent histories: linearizability against the model, the recorder, a race that it finds."""
+"""Concurrent histories: linearizability against the model, the recorder, and a race that is found."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_verdicts_equal_those_of_trying_all_orders() -> None:
 
 
 def test_a_reduction_and_a_tally_change_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A register that counts its changes: no outcome shows the count, and only a later read of the value shows it."""
+    """A register counts its changes. No outcome shows the count, and the value matters only to later reads."""
 
     def counting(operation: Register, state: tuple[int, int]) -> list[tuple[int, int]]:
         return [(value, state[1] + (value != state[0])) for value in steps(operation, state[0])]
@@ -153,7 +153,7 @@ def test_the_end_counts_and_a_budget_ends_the_search() -> None:
 
 
 def test_independent_parts_are_decided_one_by_one() -> None:
-    """Twelve concurrent writes of different values have 12! orders, those of twelve parts one each."""
+    """Twelve concurrent writes have 12! orders. If each is a part of its own, each part has one order."""
     given = [Timed(i, 0, 9, ("write", i)) for i in range(12)] + [Timed(i, 10, 11, ("read", i)) for i in range(12)]
     parted = linearize(given, 0, steps, part_of=lambda operation: operation[1])
     assert (parted.result, parted.steps < 100) == (Result.LINEARIZABLE, True)
@@ -179,7 +179,7 @@ def verdict_of(trace: Trace) -> str:
 
 
 def corrupted(trace: Trace, seed: int) -> Trace:
-    """The history with one result replaced by that of another call of the same action."""
+    """Returns the history with one result replaced by a different result of the same action."""
     chance, operations = random.Random(seed), list(trace.operations)
     while True:
         at = chance.randrange(len(operations))
@@ -203,14 +203,14 @@ def test_threads_behind_a_lock_are_linearizable_and_a_lost_update_is_found(name:
 
 
 def verdict_within(trace: Trace, seconds: float) -> str:
-    """The verdict, or undecided if it took more processor time."""
+    """Returns the verdict, or `undecided` if it took more processor time."""
     started = time.process_time()
     verdict = verdict_of(trace)
     return verdict if time.process_time() - started <= seconds else "undecided"
 
 
 def verdict_of_corrupted(trace: Trace, seconds: float) -> str:
-    """The verdict, or `possible` if the history has an order also with the replaced result, and this order is right."""
+    """Returns the verdict, or `possible` if the history has an order even with the replaced result."""
     found: list[Verdict] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fuzz.trace.agreement.linearize", lambda *a, **k: found.append(linearize(*a, **k)) or found[-1])
@@ -219,7 +219,7 @@ def verdict_of_corrupted(trace: Trace, seconds: float) -> str:
 
 
 def is_order_of(trace: Trace, order: Sequence[Timed]) -> bool:
-    """Whether an order has all operations that returned, contradicts no time, and has the recorded outcomes and end."""
+    """Returns whether an order has all operations, respects their times, and gives the recorded outcomes and end."""
     machine = find_subject(trace.component).machine
     cfg = machine.configure(trace.config)
     state, earliest = machine.start(cfg), inf
@@ -321,7 +321,7 @@ REDUCED = [name for name in subject_names() if find_subject(name).reduction is n
 
 
 def disagreement(subject: Subject, reduction: Any, seed: int, profile: str) -> tuple[str, int]:
-    """The first action that tells a state and its representative apart, or "", and how many of these states differ."""
+    """Returns the first action that distinguishes a state from its representative (or ""), and how many differ."""
     base, differing = find_profile(subject, profile), 0
     cfg, machine, calls = (
         plan_trace(subject, base, seed)[0].config,
@@ -377,7 +377,7 @@ def test_no_outcome_depends_on_a_tally(name: str) -> None:
 
 
 def test_a_reduction_that_merges_too_much_is_found() -> None:
-    """Without the later actions, that of the caches drops thresholds and the order that size passes need."""
+    """Without the later actions, the reduction of range_cache drops times and the order, which passes depend on."""
     subject = find_subject("range_cache")
     reduction = subject.reduction
     assert reduction is not None
@@ -437,7 +437,7 @@ def test_what_a_subject_says_to_change_nothing_changes_nothing(name: str) -> Non
 
 
 def test_an_operation_that_changes_nothing_is_placed_at_once() -> None:
-    """Twelve reads at the same time have 12! orders, which all lead to one state."""
+    """Twelve concurrent reads have 12! orders, which all lead to one state."""
     given = [Timed(i, 0, 99, ("read", 0)) for i in range(12)] + [Timed("w", 0, 99, ("write", 1))]
     verdict = linearize(given, 0, steps, is_read=lambda operation: operation[0] == "read")
     assert (verdict.result, verdict.steps < 200) == (Result.LINEARIZABLE, True)
@@ -479,7 +479,7 @@ def test_an_exception_in_a_thread_is_a_result_that_no_order_has() -> None:
 
 
 def test_a_call_that_has_not_returned_is_in_the_history() -> None:
-    """Another call sees its effect."""
+    """Another call observes the effect of this call."""
     target = resolve("canary")
     tokens, entered, leave = [0], threading.Event(), threading.Event()
 
@@ -582,7 +582,7 @@ def test_data_of_a_subject_about_its_actions_is_not_applied_to_other_operations(
 
 
 def test_operations_of_one_thread_may_overlap() -> None:
-    """An asynchronous caller, and one that went on after a call without return."""
+    """A caller may be asynchronous, or continue after a call that did not return."""
     overlapping = history(("a", 0, 10, ("read", 1)), ("a", 2, 5, ("write", 1)))
     assert linearize(overlapping, 0, steps).result is Result.LINEARIZABLE
     pending = history(("a", 0, inf, ("write", 1)), ("a", 2, 5, ("read", 0)), ("a", 6, 7, ("read", 1)))
@@ -590,7 +590,7 @@ def test_operations_of_one_thread_may_overlap() -> None:
 
 
 def test_a_short_history_that_needs_its_budget_is_undecided_not_a_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A search takes longer than the processor time of a step that hangs."""
+    """A search may take more processor time than the limit for a step that hangs."""
     target = resolve("canary")
     recorder = Recorder(lambda action, arguments: None)
     for tokens in (1, 2, 3):

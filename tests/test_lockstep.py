@@ -41,7 +41,7 @@ CANARY = find_subject("canary")
 
 
 def found(body: type, *, seeds: int = 300) -> Finding:
-    """What the fast loop finds in a wrong implementation."""
+    """Returns the finding of the fast loop in a wrong implementation. A replay must have the same cause."""
     target = Target(replace(SUBJECT, implementation=body), REFERENCE)
     finding = next(f for f in map(Lockstep(target).run, range(seeds)) if f is not None)
     again = replay(target.with_config(finding.config), finding.calls)
@@ -109,7 +109,7 @@ def test_values_of_other_types_are_not_the_same(a: Any, b: Any) -> None:
 
 
 def test_a_tuple_in_place_of_a_record_is_another_view() -> None:
-    """The encoding of both is the same: only the exact comparison at the end of a trace tells them apart."""
+    """Both have the same encoding: only the exact comparison at the end of a trace distinguishes them."""
 
     class Wrong(RangeCaches):
         def view(self) -> State:
@@ -130,7 +130,7 @@ def test_a_tuple_in_place_of_a_record_is_another_outcome() -> None:
 
 
 def test_an_observation_that_depends_on_the_order_of_a_set() -> None:
-    """Model and implementation are in the same state, and an observer tells them apart."""
+    """Model and implementation are in the same state, but their observations differ."""
 
     class Members(NamedTuple):
         members: frozenset[int] = frozenset()
@@ -169,7 +169,7 @@ def test_an_observation_that_depends_on_the_order_of_a_set() -> None:
 
 
 class Forgetful(RangeCaches):
-    """What is loaded clears otherwise, which neither its view nor its check shows."""
+    """`clear` of a loaded instance reports an entry too many. Neither its view nor its check shows this."""
 
     loaded = False
 
@@ -185,7 +185,7 @@ class Forgetful(RangeCaches):
 
 
 class Sharing(RangeCaches):
-    """One counter for all instances: those that are loaded take the original's."""
+    """All instances share one counter, so a call of a loaded instance affects the original."""
 
     clears: ClassVar[list[int]] = [0]
 
@@ -203,7 +203,7 @@ class Sharing(RangeCaches):
 
 @pytest.mark.parametrize("body", [Forgetful, Sharing])
 def test_a_loaded_implementation_is_driven_on_beside_the_original(body: Any) -> None:
-    """The view of what was loaded, and its check, show nothing."""
+    """The view and the check of the loaded instance show nothing."""
     finding = found(body)
     assert finding.cause in (Cause(Kind.LOAD, "clear"), Cause(Kind.LOAD, "state"))
     target = Target(replace(SUBJECT, implementation=body), REFERENCE).with_config(finding.config)
@@ -329,7 +329,7 @@ def test_an_endless_loop() -> None:
 
 
 def test_a_refusal_that_changes_the_state() -> None:
-    """In the model itself: such a rule would be believed by all other engines."""
+    """The model itself is wrong: the other engines would rely on such a rule."""
     machine = copy.copy(SUBJECT.machine)
     machine.actions = dict(SUBJECT.machine.actions)
     run = machine.actions["size_pass"].run
@@ -375,7 +375,7 @@ def test_finding_that_does_not_reproduce_is_unstable() -> None:
 
 @pytest.mark.parametrize("offset", range(0, CHECK_EVERY, 5))
 def test_a_state_that_stays_wrong_is_seen_wherever_it_begins(offset: int) -> None:
-    """Views are compared at every sixteenth step and at the end: nothing that stays can hide between."""
+    """Views are compared at every sixteenth step and at the end, so a difference that stays is always found."""
 
     class Wrong(RangeCaches):
         steps = 0
@@ -389,7 +389,7 @@ def test_a_state_that_stays_wrong_is_seen_wherever_it_begins(offset: int) -> Non
 
 @pytest.mark.parametrize("wrong", [0, 1, 7, 14])
 def test_a_property_of_any_step_is_checked_in_some_traces(wrong: int) -> None:
-    """Steps are checked at intervals of sixteen, from another step on for each seed."""
+    """Every sixteenth step is checked. The seed decides which step is the first."""
     claims = ModuleType("claims")
 
     @history(SUBJECT.machine, initial=lambda cfg: 0)
@@ -427,7 +427,7 @@ def test_two_profiles_differ(other: str) -> None:
 
 
 def test_a_config_with_other_rules_runs_the_model_alone() -> None:
-    """Its implementation is never made, and the model takes one step for each call."""
+    """No implementation is created, and the model takes one step for each call."""
     made = []
 
     class Noted(RangeCaches):
@@ -454,7 +454,7 @@ def test_a_config_with_other_rules_runs_the_model_alone() -> None:
     assert replay(shipped, [Call("advance", (1,))] * 3) is None
     assert (made, taken) == ([], 3)
     replay(Target(subject, reference), [Call("advance", (1,))])
-    assert made, "under the reference the implementation is made"
+    assert made, "under the reference the implementation is created"
 
 
 def test_skipped_properties_do_not_hide_others() -> None:
@@ -481,7 +481,7 @@ def test_watchdog_stops_a_call_that_does_not_return() -> None:
 
 
 def test_a_collection_of_garbage_is_no_hang() -> None:
-    """It takes as long as the process is large, whatever the body does."""
+    """A collection takes longer in a larger process, whatever the guarded code does."""
     assert gc.isenabled()
     with watchdog(1.0):
         assert not gc.isenabled()
@@ -521,14 +521,14 @@ def test_pairs_of_actions_are_counted_with_the_previous_action() -> None:
 
 @pytest.mark.parametrize("name", subject_names())
 def test_a_subject_drives_the_modules_of_its_name(name: str) -> None:
-    """Not a stand-in: the implementation is what users import."""
+    """The tested implementation is the one that users import."""
     subject = find_subject(name)
     assert f"{subject.invariants.__name__}.".startswith(f"invariants.{name}.")
     assert f"{subject.implementation.__module__}.".startswith(f"impl.{name}.")
 
 
 def claims_with_history() -> ModuleType:
-    """A property that only a history variable can check: no more than two puts in a run."""
+    """Returns properties that need a history variable, such as: a run has at most two puts."""
     machine, claims = SUBJECT.machine, ModuleType("claims")
 
     @history(machine, initial=lambda cfg: 0, on=("put",))
@@ -559,7 +559,7 @@ def claims_with_history() -> ModuleType:
     ("skipped", "name", "puts"), [("", "puts_are_at_most_two", 3), ("a", "step_sees_value_before", 5)]
 )
 def test_a_history_variable_is_folded_over_every_step(skipped: str, name: str, puts: int) -> None:
-    """The fast loop and the replay see its value at every step, under a model alone as well."""
+    """The fast loop and the replay see its value at every step, also if the model runs alone."""
     claims = claims_with_history()
     target = Target(replace(SUBJECT, invariants=claims), REFERENCE)
     for each in (target, replace(target, model_only=True)):
@@ -591,7 +591,7 @@ class Fresh(NamedTuple):
 
 
 class Maker:
-    """Its implementation."""
+    """The implementation of this machine."""
 
     def __init__(self, cfg: Any, made: bool = False) -> None:
         self.made = made
@@ -611,7 +611,7 @@ class Maker:
 
 
 class Early(Maker):
-    """Wrong before the first action only."""
+    """An implementation that is wrong before the first action only."""
 
     def __init__(self, cfg: Any, made: bool = True) -> None:
         super().__init__(cfg, made)

@@ -62,7 +62,7 @@ def replay(entries: int) -> list[tuple[Any, ...]]:
 
 
 def after(cfg: Config, *steps: tuple[Any, ...], start_at: State | None = None) -> tuple[State, Any]:
-    """Returns the model's state after the steps and the last outcome; a reference config is compared with `impl/`."""
+    """Returns the state after some actions, and the last outcome. The implementation must agree (reference only)."""
     s, outcomes = stepped(m.pending_acks, cfg, steps, start_at, PendingAcks)
     return s, outcomes[-1]
 
@@ -188,7 +188,7 @@ def test_replay_drops_a_conflicting_ack_of_the_same_type() -> None:
 
 
 def test_log_is_trimmed_with_the_next_append() -> None:
-    """An idle handle keeps what could be deleted."""
+    """An idle handle keeps log entries that could be deleted."""
     s, _ = after(FIVE, *OPEN, ack(1, (0, None)), *WRITE, ("commit", 1, 0), *WRITE, ("persist",))
     assert (s.log_index.keys, len(s.log)) == ((Key(0, 0),), 2)
     s, outcome = after(FIVE, ("abort", 2, 0), *WRITE, start_at=s)
@@ -339,7 +339,7 @@ def test_master_applies_low_watermarks_after_individual_acks_only(end: str) -> N
 
 
 def test_master_aborts_transactions_below_the_low_watermark_one_by_one() -> None:
-    """First the one that was first to ack; an abort that a caller has requested does not count as its abort."""
+    """The transaction that acked first is aborted first. The requested abort of transaction 7 does not count."""
     steps = [*OPEN, *[ack(txn, (txn, None)) for txn in (2, 1, 5, 4, 6)], *WRITE]
     s, _ = after(MASTER, *steps, ("commit", 4, 2), ("commit", 6, 2), ("flush",), ("abort", 7, 0), ("written",))
     for waiting in ([7, 2], [1], []):
@@ -428,7 +428,7 @@ def test_pip_160_loses_a_commit_whose_records_are_deleted() -> None:
     assert after(FIVE, CRASH, *replay(2), start_at=s)[0].cursor == Acks(1, 0, ())
 
 
-#: One ack, and all that opens, reads and closes.
+#: A scope with one ack, and with the actions that open, read and close.
 TINY = Scope(
     actions=("ack_individual", "written", "close", "open_store", "read_entry", "end_replay", "read_fails"),
     settings={"batch_sizes": (1,), "min_lag": 1, "batched_writes": False},
@@ -655,9 +655,9 @@ RULES = [
 @pytest.mark.nightly
 @pytest.mark.parametrize(("rule", "value"), sorted(set(RULES), key=str))
 def test_each_rule_alone_breaks_a_property(rule: str, value: Any) -> None:
-    """Every rule but one breaks a property alone.
+    """Every rule but one violates a property alone.
 
-    The owner of a replayed commit or abort matters only if `commit_and_abort_cover_both_types` is false, too.
+    The exception, `replay_checks_cumulative_owner`, matters only if `commit_and_abort_cover_both_types` is false, too.
     """
     lockstep = Lockstep(Target(SUBJECT, m.reference.config._replace(**{rule: value})))
     seeds = 300 if rule != "replay_checks_cumulative_owner" else 40
