@@ -62,7 +62,7 @@ class Driver:
 
     def connect(self) -> None:
         """Connects a client with a producer, mostly to the owner."""
-        broker = self.brokers.open_at if self.random.random() < 0.8 else self.random.randint(0, 1)
+        broker = self.brokers.serving if self.random.random() < 0.8 else self.random.randint(0, 1)
         self.connected += 1
         client = self.clients[self.connected] = Client(broker or 0, self.connected)
         self.command(client, Type.PRODUCER, topic=TOPIC, producer_id=0, request_id=0, producer_name=f"p{client.number}")

@@ -16,7 +16,7 @@ import pytest
 from fuzz.answers.judge import differences
 from fuzz.client import wire
 from fuzz.client.contracts import PRODUCER, permits_are_conserved
-from fuzz.client.harness import RUST_DRIVER, BrokerFailed, ClientDied, Harness
+from fuzz.client.harness import RUST_DRIVER, ClientDied, Harness, HarnessFailed
 from fuzz.client.hunt import Sought, explaining_deviation, hunt, shrink
 from fuzz.client.known import Known, known_deviations
 from fuzz.client.run import SUBSCRIPTION, TOPIC, Observed, Run, observe
@@ -281,7 +281,7 @@ def test_another_bug_in_the_schedule_of_a_known_deviation_is_reported(harness: H
 def test_a_client_that_does_not_start_is_a_defect_of_the_harness() -> None:
     with (
         Harness(driver=(sys.executable, "-c", "raise SystemExit(3)")) as harness,
-        pytest.raises(BrokerFailed, match="driver, hello: EOFError"),
+        pytest.raises(HarnessFailed, match="driver, hello: EOFError"),
     ):
         harness.client("open", url="")
 

@@ -20,7 +20,7 @@ from itertools import pairwise
 
 from fuzz.campaign.worker import FindingRow, Spec, Task, TaskResult
 from fuzz.client import hunt
-from fuzz.client.harness import BrokerFailed, Harness, is_installed
+from fuzz.client.harness import Harness, HarnessFailed, is_installed
 from fuzz.client.hunt import Effort, Hunted
 from fuzz.client.known import CLIENT_PROFILE, known_of, profiles
 from fuzz.client.schedule import Scenario, find_scenario, generate, schedule_text
@@ -51,7 +51,7 @@ def scenario_of(spec: Spec) -> Scenario:
 def run_task(task: Task) -> TaskResult:
     """Runs the schedules of a task, block by block.
 
-    Raises BadValue if `scenario_of` does, and BrokerFailed if the brokers fail twice in a block. Cost: a second for
+    Raises BadValue if `scenario_of` does, and HarnessFailed if the brokers fail twice in a block. Cost: a second for
     each schedule, up to a minute for each finding that no known deviation explains.
     """
     scenario, started = scenario_of(task.spec), time.perf_counter()
@@ -84,7 +84,7 @@ def _run_block(spec: Spec, scenario: Scenario, seeds: range) -> Hunted:
         try:
             with Harness() as harness:
                 return hunt.hunt(harness, scenario, known_of(spec.profile), iter(seeds), None, effort=_EFFORT)
-        except BrokerFailed:
+        except HarnessFailed:
             if is_second_attempt:
                 raise
     raise AssertionError("the second failure is raised")

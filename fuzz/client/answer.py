@@ -1,4 +1,7 @@
-"""Orders about answers, as types. `orders.py` describes what each order does."""
+"""The types of orders about answers: an order makes the brokers answer a command otherwise than the models do.
+
+`orders.py` describes what each order does.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +36,9 @@ class Answer(StrEnum):
 
 
 class Order(msgspec.Struct, frozen=True):
-    """The order for the next command of a kind."""
+    """The order for the next command of a kind. SUCCESS stands for PRODUCER_SUCCESS, too."""
 
     answer: Answer = Answer.FAITHFUL
-    number: int = 0  # of ERROR: the number of the error; of VERSION: the protocol version
-    has_address: bool = False  # whether CLOSE has an address: that of the broker that sends it
-    is_late: bool = False  # whether SUCCESS comes just before the answer to the next command
+    number: int = 0  # with Answer.ERROR, the number of the error; with Answer.VERSION, the protocol version
+    has_address: bool = False  # with Answer.CLOSE: whether the CLOSE has the address of the broker that sends it
+    is_late: bool = False  # whether SUCCESS is held back until the next command arrives, from any client

@@ -2,7 +2,8 @@
 
 The process listens on 127.0.0.1, on one port for each broker. The first line on standard output has the addresses.
 Then the process reads requests from standard input, and writes a reply to each. Requests and replies are lines of JSON.
-A request is an object: its key `do` names a method (`Server.answer`), and its other keys are the method's arguments.
+A request is an object: its key `do` names a method (`Server.answer`), and its other keys are the method's arguments. If
+the method raises an exception, the reply has the key `broker_failed`. `cluster.py` explains owner and session.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _MOST_CONNECTIONS = 2_000
 
 
 class Link(asyncio.Protocol):
-    """One TCP connection at a broker."""
+    """One TCP connection at a broker: the `Connection` of `topic.py`, with its socket."""
 
     def __init__(self, server: Server, broker: int) -> None:
         self.server = server
@@ -47,7 +48,8 @@ class Link(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Answers the commands that have arrived in full. All replies are sent in one write.
 
-        Ignores the commands of a connection that `do_reset` or `do_drop` has ended.
+        Ignores the commands of a connection that `do_reset` or `do_drop` has ended. Bytes that break the protocol, and
+        exceptions of this process, are noted and end the connection.
         """
         self.buffer += data
         try:
@@ -65,7 +67,7 @@ class Link(asyncio.Protocol):
         self.server.flush()
 
     def connection_lost(self, _: Exception | None) -> None:
-        """Ends the sessions of the connection. The client or the broker may have ended the connection."""
+        """Ends the sessions of the connection, unless `do_reset` or `do_drop` ended the connection and its sessions."""
         if self.cluster is self.server.cluster and self.cluster is not None:
             self.cluster.forget(self)
         self.server.links.pop(self.number, None)
@@ -142,11 +144,11 @@ class Server:
     # ---- lateness
 
     async def _ping(self, cluster: Ordered, seconds: float) -> None:
-        """Sends a PING on each connection of a consumer every `seconds`, until the next reset.
+        """Measures `lateness` every `seconds`, until the next reset. Sends a PING on each connection of a consumer.
 
-        A connection gets no PING while its last PING is not answered. The lateness of this process is the excess of a
-        sleep. The lateness of the client is the time until a PONG comes. Both delay the time at which the brokers note
-        a command that a timer of the client has sent.
+        The brokers note when a command arrives. On a busy machine, a command that a timer of the client sends arrives
+        late: this process wakes up late (the excess of a sleep), or the client does (the time from PING to PONG). A
+        connection gets no PING while its last PING is not answered.
         """
         try:
             while cluster is self.cluster:
@@ -164,7 +166,7 @@ class Server:
             self.failures.append(traceback.format_exc())
 
     def observe_pong(self, link: Link) -> None:
-        """Adds the time since the last PING on a connection to `lateness`."""
+        """Raises `lateness` to the time since the unanswered PING on a connection, if this time is longer."""
         if link.pinged_at is not None:
             self.lateness = max(self.lateness, time.monotonic() - link.pinged_at)
             link.pinged_at = None
@@ -185,9 +187,9 @@ class Server:
         return result
 
     async def do_reset(self, ping_seconds: float = 0.0, **settings: Any) -> list[str]:
-        """Ends all connections, and starts a new cluster with these settings of `Cluster`. Returns the addresses.
+        """Ends all connections, opens all ports, and starts a new cluster with these settings. Returns the addresses.
 
-        Measures `lateness` with a PING every `ping_seconds`; 0: does not measure it.
+        `settings` are those of `Cluster`. Measures `lateness` every `ping_seconds`; 0: does not measure it.
         """
         self.cluster = None
         if self._pinging is not None:
@@ -237,7 +239,7 @@ class Server:
     def do_crash(self) -> None:
         """Stops the owner, if the other broker runs: the owner's connections end, and its port closes.
 
-        A transfer is finished first (`Ordered.crash`), so the owner is then the destination of the transfer.
+        If a transfer has begun, `Ordered.crash` finishes it first: then its destination is the owner, and is stopped.
         """
         assert self.cluster is not None, "reset comes first"
         broker = self.cluster.crash()
@@ -264,7 +266,7 @@ class Server:
 
         problems    how the client broke the protocol
         failures    exceptions in this process; each is reported once
-        lateness    the largest lateness of this process and of the client's network thread, in seconds (`do_reset`)
+        lateness    the largest lateness of this process and of the client's network thread, in seconds (`_ping`)
         """
         assert self.cluster is not None, "reset comes first"
         failures, self.failures = self.failures, []
@@ -274,7 +276,7 @@ class Server:
 
 
 async def serve() -> None:
-    """Serves requests until standard input ends."""
+    """Serves requests until standard input ends. An exception is the reply `broker_failed`."""
     server = Server()
     await server.listen()
     loop = asyncio.get_running_loop()

@@ -1,10 +1,13 @@
 """How the loopback brokers answer commands about connections, lookups and producers.
 
-The brokers share one log. One of them is the owner of all topics; the model behind `fuzz/answers/ownership.py` decides
-which. The owner *serves*, except between the two phases of a transfer: then no broker serves. The session of a producer
-or consumer begins with a PRODUCER or SUBSCRIBE, and ends with the connection or with CLOSE, which stands for
-CLOSE_PRODUCER and CLOSE_CONSUMER. After a broker has ignored a send of a session, the session is fenced: later sends of
-the session are ignored, too.
+The brokers share one log. One broker is the owner of all topics; the model `bundle_transfer` decides which
+(`fuzz/answers/ownership.py`). The owner *serves*: it stores sends and takes acks and permits. During a transfer, that
+is between the two phases of PIP-307, no broker serves.
+
+A session of a producer or consumer begins when a broker admits a PRODUCER or SUBSCRIBE. It ends with the connection,
+with CLOSE or UNSUBSCRIBE, or when a new session replaces it. CLOSE stands for CLOSE_PRODUCER and CLOSE_CONSUMER. A
+session is fenced when a broker has ignored one of its sends: later sends of the session are ignored, too, because the
+log would have a gap before them.
 
 An order of a schedule changes the answers (`orders.py`). Brokers without orders are faithful: they answer as the models
 do. There is no I/O here: `broker.py` has the sockets. A method `_kind` answers the command KIND.
@@ -45,15 +48,16 @@ class Cluster:
         self.checks_checksums = check
         self.max_message_sizes = max_message_sizes
         self.ownership = Ownership(len(urls))
-        self.open_at: int | None = 0  # the broker that serves; None between the two phases of a transfer
+        self.serving: int | None = 0  # the broker that serves; None during a transfer
         self.loaded_at = 0  # the broker that has loaded the topics; a new owner loads them at the first new session
         self.topics: dict[str, Topic] = {}
-        self.of_producer: dict[tuple[int, int], tuple[Topic, Producer]] = {}  # by connection and id
+        #: sessions of producers, each with its topic, by number of the connection and id of the producer
+        self.producers: dict[tuple[int, int], tuple[Topic, Producer]] = {}
         # orders about sends, acks, receipts and answers; `orders.py` describes them
         self.sends = self.acks = "store"
         self.holds_receipts = False
         self.answers: dict[str, deque[Order]] = defaultdict(deque)  # by kind of command, the next order first
-        self.sessions = 0  # the number of the newest session
+        self.newest_session = 0  # sessions of producers and consumers are numbered from 1
         self.started = time.monotonic()
         #: events: milliseconds since `started`, connection, kind, and details. Most events are received commands, with
         #: the command's kind; not all commands are here. Other kinds: ORDER (a command has used an order),
@@ -63,9 +67,9 @@ class Cluster:
         self.counts: Counter[str] = Counter()
         #: the brokers' decisions, which `fuzz/answers/judge.py` compares with the models'
         self.journal: list[tuple[Any, ...]] = []
-        #: requests that wait until the topics have an owner
+        #: lookups, PRODUCER and SUBSCRIBE commands that arrived during a transfer; they are answered when it ends
         self.parked: list[tuple[Connection, Any]] = []
-        #: replies that are sent just before the next command is answered, oldest first
+        #: replies that are held back until the next command arrives from any client, oldest first
         self.late_replies: list[tuple[Connection, Any]] = []
         #: replies to SEEK that are sent before or after the success of the next session of any producer or consumer:
         #: answer (BEFORE_SUBSCRIBE or AFTER_SUBSCRIBE), connection, reply
@@ -111,7 +115,7 @@ class Cluster:
 
     def _connect(self, connection: Connection, body: Any, _: bytes) -> None:
         self._note(connection, "CONNECT", body.client_version)
-        order = self._order(connection, "CONNECT")
+        order = self._use_order(connection, "CONNECT")
         if order.answer is Answer.ERROR:
             self.may_end.add(connection.number)
             error = ServerError.SERVICE_NOT_READY
@@ -143,14 +147,14 @@ class Cluster:
         if owner is None:
             self.parked.append((connection, body))
             return
-        answer = self._order(connection, "LOOKUP").answer
+        answer = self._use_order(connection, "LOOKUP").answer
         if answer is Answer.SILENT:
             return
         reply = command_of(Type.LOOKUP_RESPONSE, request_id=body.request_id, response=_CONNECT, authoritative=True)
         if answer is Answer.REDIRECT:
             reply.LOOKUP_RESPONSE.response = _REDIRECT
             reply.LOOKUP_RESPONSE.url = self.urls[1 - connection.broker]
-        elif answer is not Answer.FAITHFUL:
+        elif answer is not Answer.FAITHFUL:  # REFUSE
             self.may_end.add(connection.number)  # by design, the client may end the connection
             reply.LOOKUP_RESPONSE.response = _FAILED
             reply.LOOKUP_RESPONSE.error = ServerError.SERVICE_NOT_READY
@@ -162,7 +166,7 @@ class Cluster:
         """Returns the order for the next command of a kind, and keeps it. Without an order: `Order()`, faithful."""
         return self.answers[kind][0] if self.answers[kind] else Order()
 
-    def _order(self, connection: Connection, kind: str) -> Order:
+    def _use_order(self, connection: Connection, kind: str) -> Order:
         """Removes, records and returns the order for the next command of a kind. Without an order: `Order()`."""
         if not self.answers[kind]:
             return Order()
@@ -171,18 +175,19 @@ class Cluster:
         return order
 
     def _admitted(self, connection: Connection, kind: str, body: Any) -> bool:
-        """Returns whether the broker serves a PRODUCER or SUBSCRIBE, and no order refuses it. The caller then answers.
+        """Returns whether a broker admits a PRODUCER or SUBSCRIBE. The caller then begins the session and answers.
 
-        If not, this method has parked the command or answered it with an error, or an order forbids an answer.
+        The owner admits the command if no order refuses it. A new owner loads the topics first. If the broker does not
+        admit the command, this method has parked it or answered with an error, unless the order is SILENT.
         """
         served = self.ownership.admit(connection.broker)
         self.journal.append(("admit", connection.broker, served))
-        if served is None:
+        if served is None:  # a transfer is going on
             self.parked.append((connection, body))
             return False
         order = self._next_order(kind)
         if order.answer in _REFUSALS:  # the caller removes any other order when it answers with success
-            self._order(connection, kind)
+            self._use_order(connection, kind)
         if order.answer is Answer.SILENT:
             return False
         if served and order.answer not in _REFUSALS:
@@ -201,7 +206,7 @@ class Cluster:
 
     def _load(self, broker: int) -> None:
         """Loads the topics at a broker, each with a new ledger."""
-        self.loaded_at = self.open_at = broker
+        self.loaded_at = self.serving = broker
         for topic in self.topics.values():
             topic.load()
 
@@ -212,7 +217,7 @@ class Cluster:
         if not self._admitted(connection, "PRODUCER", body):
             return
         topic, key = self.topic(body.topic), (connection.number, body.producer_id)
-        name = body.producer_name or f"loopback-{self.sessions}"
+        name = body.producer_name or f"loopback-{self.newest_session}"
         if self._next_order("PRODUCER").answer is Answer.RENAME:
             name += "-renamed"
         for other, each in list(topic.producers.items()):
@@ -223,15 +228,15 @@ class Cluster:
                 self._fail(connection, body, ServerError.PRODUCER_BUSY)
                 return
             self.forget_producer(topic, other)
-        self.sessions += 1
-        producer = Producer(connection, body.producer_id, name, self.sessions, body.epoch)
+        self.newest_session += 1
+        producer = Producer(connection, body.producer_id, name, self.newest_session, body.epoch)
         topic.producers[key] = producer
-        self.of_producer[key] = topic, producer
+        self.producers[key] = topic, producer
         self.journal.append(("session", topic.name, name, producer.session, connection.broker))
         last = topic.highest_sequence.get(name, -1) if topic.deduplication else -1
         reply = command_of(Type.PRODUCER_SUCCESS, request_id=body.request_id, producer_name=name, producer_ready=True)
         reply.PRODUCER_SUCCESS.last_sequence_id = last
-        order = self._order(connection, "PRODUCER")
+        order = self._use_order(connection, "PRODUCER")
         if order.answer is Answer.CLOSE:
             self.forget_producer(topic, key)
         if order.answer is Answer.QUEUED:
@@ -266,15 +271,15 @@ class Cluster:
         """Ends the session of a producer."""
         producer = topic.producers.pop(key)
         producer.is_fenced = True
-        self.of_producer.pop(key, None)
+        self.producers.pop(key, None)
 
     def _send(self, connection: Connection, body: Any, message: bytes) -> None:
-        found = self.of_producer.get((connection.number, body.producer_id))
+        found = self.producers.get((connection.number, body.producer_id))
         parts = parts_of(message, check=self.checks_checksums)
         payloads = payloads_of(parts)
         first, highest = body.sequence_id, max(body.sequence_id, body.highest_sequence_id)
         self._note(connection, "SEND", [body.producer_id, first, payloads[0].decode("latin1")])
-        if found is None:
+        if found is None:  # the producer has no session
             return
         topic, producer = found
         producer.last_payload = payloads[-1]
@@ -289,7 +294,7 @@ class Cluster:
 
         An order can defer the send, or have it ignored.
         """
-        if producer.is_fenced or self.open_at != producer.connection.broker or self.sends == "ignore":
+        if producer.is_fenced or self.serving != producer.connection.broker or self.sends == "ignore":
             is_by_order = not producer.is_fenced and self.sends == "ignore"
             outcome = "ignored by order" if is_by_order else "ignored"
             producer.is_fenced = True
@@ -305,7 +310,7 @@ class Cluster:
         last = len(send.payloads) - 1
         #: answer -> the index of the message whose sequence id the receipt has; otherwise the first message
         indexes = {Answer.MIDDLE: len(send.payloads) // 2, Answer.LAST: last}
-        receipt.SEND_RECEIPT.sequence_id += indexes.get(self._order(producer.connection, "SEND_RECEIPT").answer, 0)
+        receipt.SEND_RECEIPT.sequence_id += indexes.get(self._use_order(producer.connection, "SEND_RECEIPT").answer, 0)
         self.journal.append(("send", producer.session, send.highest, outcome))
         if self.holds_receipts or producer.receipts:  # a receipt does not overtake one that is held back
             producer.receipts.append(receipt)
@@ -325,8 +330,8 @@ class Cluster:
     def _close_producer(self, connection: Connection, body: Any, _: bytes) -> None:
         key = (connection.number, body.producer_id)
         self._note(connection, "CLOSE_PRODUCER", body.producer_id)
-        if key in self.of_producer:
-            self.forget_producer(self.of_producer[key][0], key)
+        if key in self.producers:
+            self.forget_producer(self.producers[key][0], key)
         connection.send(command_of(Type.SUCCESS, request_id=body.request_id))
 
     def forget(self, connection: Connection) -> None:

@@ -36,11 +36,11 @@ class Consumers(Cluster):
         if subscription.sub_type == EXCLUSIVE and subscription.consumers:
             self._fail(connection, body, ServerError.CONSUMER_BUSY)
             return
-        self.sessions += 1
-        consumer = Consumer(connection, body.consumer_id, body.consumer_name, self.sessions)
+        self.newest_session += 1
+        consumer = Consumer(connection, body.consumer_id, body.consumer_name, self.newest_session)
         subscription.attach(consumer)
         topic.consumers[key] = subscription, consumer
-        order = self._order(connection, "SUBSCRIBE")
+        order = self._use_order(connection, "SUBSCRIBE")
         if order.answer is Answer.CLOSE:
             topic.remove(*topic.consumers.pop(key))
         if order.answer is Answer.EAGER:
@@ -53,7 +53,7 @@ class Consumers(Cluster):
 
         Returns None if the consumer has no session, or if the connection's broker does not serve.
         """
-        if self.open_at != connection.broker:
+        if self.serving != connection.broker:
             return None
         for topic in self.topics.values():
             found = topic.consumers.get((connection.number, consumer_id))
@@ -117,7 +117,7 @@ class Consumers(Cluster):
         Sends ERROR instead if the consumer has no session, or if the broker does not serve.
         """
         self._note(connection, "SEEK", [body.consumer_id, body.message_id.ledger, body.message_id.entry])
-        found, answer = self._consumer(connection, body.consumer_id), self._order(connection, "SEEK").answer
+        found, answer = self._consumer(connection, body.consumer_id), self._use_order(connection, "SEEK").answer
         if found is None or answer is Answer.FAIL:
             self._fail(connection, body, ServerError.METADATA_ERROR)
             return
@@ -141,7 +141,7 @@ class Consumers(Cluster):
 
     def _get_last_message_id(self, connection: Connection, body: Any, _: bytes) -> None:
         reply = command_of(Type.GET_LAST_MESSAGE_ID_RESPONSE, request_id=body.request_id)
-        for topic in self.topics.values():
+        for topic in self.topics.values():  # without a session of the consumer, the reply has no message id
             if (connection.number, body.consumer_id) in topic.consumers:
                 last = topic.log[-1] if topic.log else None
                 found = reply.GET_LAST_MESSAGE_ID_RESPONSE.last_message_id

@@ -1,8 +1,7 @@
-"""Contracts: what a client owes its user, judged from the observation of a run (`run.Observed`).
+"""Contracts: what a client guarantees to its user. A contract judges the observation of one run (`run.Observed`).
 
-A contract is a function that returns how the observation violates the contract, or an empty string. The docstring of
-the function is the guarantee. The commands of two runs are not compared, because the order of a client's actions is not
-fixed.
+A contract is made from a function. The function returns how the observation violates the contract, or an empty string;
+its docstring is the guarantee. Contracts do not compare runs, because two runs of one schedule may differ.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ def client_does_not_hang(seen: Observed) -> str:
 
 @contract
 def operation_succeeds_while_brokers_serve(seen: Observed) -> str:
-    """Creating a producer, subscribing and closing succeed, after retries if a broker answered ServiceNotReady."""
+    """Creating a producer, subscribing and closing succeed. After ServiceNotReady, the client retries."""
     return "; ".join(seen.failed)
 
 
@@ -146,7 +145,10 @@ def send_fails_only_if_refused(seen: Observed) -> str:
 
 @contract
 def stored_message_is_delivered(seen: Observed) -> str:
-    """Once the brokers are faithful again, every intact message of the log reaches the application."""
+    """Once the brokers are faithful again, the application receives every message of the log.
+
+    Messages that were once delivered with a wrong checksum are excepted.
+    """
     received = {int(message[0]) for message in seen.received} | set(seen.report.get("corrupted", ()))
     missing = [number for number in dict.fromkeys(seen.log) if number not in received]
     return f"message {_some(missing)} was never received" if missing and seen.consumers else ""
@@ -154,7 +156,7 @@ def stored_message_is_delivered(seen: Observed) -> str:
 
 @contract
 def first_deliveries_have_order_of_log(seen: Observed) -> str:
-    """A single consumer receives the first copies of messages in the order of the log."""
+    """A single consumer receives messages for the first time in the order of the log."""
     positions = [(ledger, entry, index) for _, ledger, entry, index, _ in seen.received]
     firsts = list(dict.fromkeys(positions))
     wrong = [b for a, b in pairwise(firsts) if a > b]
@@ -186,8 +188,8 @@ def flow_returns_half_the_queue(seen: Observed) -> str:
 
 @contract
 def acknowledged_log_leaves_no_backlog(seen: Observed) -> str:
-    """Once the application has received every intact message and acknowledged all of them, the backlog is empty."""
-    if stored_message_is_delivered.check(seen):
+    """Once the application has received and acknowledged every message of the log, the backlog is empty."""
+    if stored_message_is_delivered.check(seen):  # the application acknowledges each message that it receives
         return ""
     left = sum([each["not_acknowledged"] for each in seen.report.get("cursors", {}).values()])
     return f"{left} messages stay in the backlog" if left else ""

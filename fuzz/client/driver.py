@@ -1,4 +1,4 @@
-"""The real client in a process of its own: `python -m fuzz.client.driver`.
+"""The real client, Pulsar's C++ client under Python, in a process of its own: `python -m fuzz.client.driver`.
 
 A request is a line of JSON on standard input: an object whose key `do` names a method of `Driver`, and whose other keys
 are the method's arguments. For each request the process writes one line of reply. Output of the client is discarded.
@@ -105,7 +105,8 @@ class Driver:
 
         kind           0 Exclusive, 1 Shared, 2 Failover, 3 Key_Shared
         earliest       whether a new subscription starts at the first message; otherwise it starts after the last
-        listener       whether messages go to a message listener, which nacks each message at its first delivery
+        listener       whether messages go to a message listener, which nacks each message at its first delivery.
+                       `receive` then returns the messages that the listener got
         dead_letter    `maxRedeliverCount` of the dead-letter policy; 0: no such policy
         options        further arguments of `pulsar.Client.subscribe`
         """
@@ -168,7 +169,7 @@ class Driver:
     def produce(self, count: int, one_by_one: bool) -> float:
         """Sends `count` messages and waits for their receipts. Returns the seconds that this took.
 
-        With `one_by_one`, waits for each receipt before the next send.
+        With `one_by_one`, waits for each receipt before the next send. For benchmarks, as `consume`.
         """
         started, before, payload = time.perf_counter(), len(self._results), b"x" * 16
         if one_by_one:
@@ -241,7 +242,7 @@ class Driver:
         return ["close", before, time.monotonic(), 0, 0, -1, ""]
 
     def close(self) -> str:
-        """Closes the client. Returns an empty string, or the error."""
+        """Closes the client, then forgets it (`forget`). Returns an empty string, or the error."""
         try:
             self.client.close()
         except self.pulsar.PulsarException as problem:
@@ -258,7 +259,7 @@ class Driver:
 
 
 class _Source(NamedTuple):
-    """The methods that consumers, readers and consumers with a listener have in common."""
+    """Stands for a reader, or for a consumer with a listener, in `Driver.consumers`."""
 
     receive: Callable[[int], Any]
     acknowledge: Callable[[Any], None]

@@ -43,7 +43,7 @@ class ClientHangs(Exception):
     """A call of the client did not return in time."""
 
 
-class BrokerFailed(RuntimeError):
+class HarnessFailed(RuntimeError):
     """A defect of this project: the brokers or the driver failed, or the brokers differ from the models."""
 
 
@@ -122,14 +122,14 @@ class Harness:
     """
 
     def __init__(self, broker: Sequence[str] = BROKER, driver: Sequence[str] = DRIVER) -> None:
-        """Starts the brokers. Raises BrokerFailed."""
+        """Starts the brokers. Raises HarnessFailed."""
         self._driver_command = driver
         self._broker = Process(broker)
         try:
             self.urls: list[str] = self._broker.reply(_GRACE_SECONDS)
         except (TimeoutError, EOFError) as problem:
             self._broker.kill()
-            raise BrokerFailed(f"brokers, start: {type(problem).__name__}") from None
+            raise HarnessFailed(f"brokers, start: {type(problem).__name__}") from None
         self._driver: Process | None = None
         self.version = ""
 
@@ -156,20 +156,20 @@ class Harness:
             self._driver = None
 
     def broker(self, do: str, **arguments: Any) -> Any:
-        """Sends a request to the brokers. Returns the reply. Raises BrokerFailed."""
+        """Sends a request to the brokers. Returns the reply. Raises HarnessFailed."""
         try:
             reply = self._broker.ask(_GRACE_SECONDS + float(arguments.get("seconds", 0.0)), do, **arguments)
         except (TimeoutError, EOFError) as problem:
-            raise BrokerFailed(f"{do}: {type(problem).__name__}") from None
+            raise HarnessFailed(f"{do}: {type(problem).__name__}") from None
         if isinstance(reply, dict) and (reply.get("broker_failed") or reply.get("failures")):
-            raise BrokerFailed(f"{do}: {reply.get('broker_failed') or reply['failures'][0]}")
+            raise HarnessFailed(f"{do}: {reply.get('broker_failed') or reply['failures'][0]}")
         return reply
 
     def client(self, do: str, *, limit: float = 5.0, **arguments: Any) -> Any:
         """Sends a request to the client. Returns the reply.
 
         The client has `limit` seconds beyond the argument `seconds` of the request. Raises ClientDied, ClientHangs, or
-        BrokerFailed if the driver fails.
+        HarnessFailed if the driver fails.
         """
         driver = self._driver or self._start_driver()
         seconds = limit + float(arguments.get("seconds", 0.0))
@@ -183,15 +183,15 @@ class Harness:
             self.stop_client()
             raise ClientDied(why, do) from None
         if isinstance(reply, dict) and reply.get("driver_failed"):
-            raise BrokerFailed(f"driver, {do}: {reply['driver_failed']}")
+            raise HarnessFailed(f"driver, {do}: {reply['driver_failed']}")
         return reply
 
     def _start_driver(self) -> Process:
-        """Starts the client's process and returns it. Raises BrokerFailed."""
+        """Starts the client's process and returns it. Raises HarnessFailed."""
         self._driver = Process(self._driver_command)
         try:
             self.version = self._driver.ask(_GRACE_SECONDS, "hello")
         except (TimeoutError, EOFError) as problem:
             self.stop_client()
-            raise BrokerFailed(f"driver, hello: {type(problem).__name__}") from None
+            raise HarnessFailed(f"driver, hello: {type(problem).__name__}") from None
         return self._driver

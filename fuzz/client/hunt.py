@@ -1,8 +1,8 @@
 """Runs the schedules of a scenario, and shrinks and replays findings.
 
-A finding is a schedule that violates a contract. A known defect explains the violation, or none does. Of the schedules
-that violate one contract with the same explanation, only the first is a finding. A run *shows* a finding if the run
-violates the finding's contract, with the same explanation.
+A finding is a schedule that violates a contract. The explanation of the violation is a known deviation (`known.py`), or
+there is none. Of the schedules that violate one contract with the same explanation, only the first is a finding. A run
+*shows* a finding if the run violates the finding's contract, with the same explanation.
 
 A finding is shrunk: steps are removed in chunks, then arguments and settings are simplified. A smaller schedule is kept
 if its run shows the finding. Two runs of a schedule on a real client can differ. So every finding is replayed, and has
@@ -63,7 +63,7 @@ class Hunted(NamedTuple):
 
 
 class Sought(NamedTuple):
-    """A finding, for the runs that shrink or replay it: the contract, and the explanation of the violation."""
+    """What a run must show when a finding is shrunk or replayed: the contract, and the explanation of the violation."""
 
     scenario: Scenario
     contract: str

@@ -1,15 +1,15 @@
-"""Known deviations of the real client, and how each shows on the wire: the file `fuzz/scenarios/known.toml`.
+"""Known deviations of the real client from its contracts: the file `fuzz/scenarios/known.toml`.
 
-The key `defect` of a `[[deviation]]` names a description: symptom, mechanism and consequence. The description is a row
-of the defect table of a component, which the file's key `component` names. If no model can show the deviation, the
-description is an entry of the file's table `not_expressible`. Keys of a `[[deviation]]`:
+Each `[[deviation]]` of the file is a way in which a defect of the client shows in a scenario:
 
-    defect      the id of the description
-    component   the component whose defect table has the description, if it is not the file's `component`
     scenario    the scenario of the schedule
     contract    the contract that the deviation violates
     evidence    the function of `fuzz/scenarios/evidence.py` that decides whether the deviation alone caused a violation
     settings, steps    the smallest schedule that is known to show the deviation
+    defect      the id of the defect's description: symptom, mechanism and consequence
+    component   the component whose defect table has the description; by default the file's key `component`
+
+If no model can show the defect, the description is in the file's table `not_expressible`, not in a defect table.
 """
 
 from __future__ import annotations

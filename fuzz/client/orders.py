@@ -1,19 +1,20 @@
 """Orders, by which a schedule changes what the brokers do. Also the conditions that a run waits for, and the report.
 
-`Ordered.order` gives these orders. An order about answers is used once. Any other of these orders stays in force until
-another one replaces it, or `end_orders` ends it; `release` also ends orders about sends and receipts.
+The arguments of `Ordered.order` are the orders of this table. `store` and `send` are faithful. An order about sends,
+acks or receipts stays in force until another one replaces it; `release` ends orders about sends and receipts,
+`end_orders` ends all.
 
     sends      store; defer: sends are processed when they are released; ignore: sends are not stored or answered, and
                their session is fenced
     acks       store; ignore: as if acks were lost
     receipts   send; hold: receipts are held back until they are released
-    answers    to the next commands of a kind, one order for each command. SUCCESS also stands for PRODUCER_SUCCESS:
+    answers    by kind of command: each of the next commands of this kind uses one order. SUCCESS also stands for
+               PRODUCER_SUCCESS:
                  refuse                (PRODUCER, SUBSCRIBE, LOOKUP) ServiceNotReady
                  silent                (PRODUCER, SUBSCRIBE, LOOKUP, CONNECT) no answer
                  fail                  (PRODUCER, SUBSCRIBE) PersistenceError
                  close                 (PRODUCER, SUBSCRIBE) CLOSE, then SUCCESS. CLOSE may have this broker's address
-                                       (`has_address`), SUCCESS may come just before the answer to the next command
-                                       (`is_late`)
+                                       (`has_address`), SUCCESS may be held back until the next command (`is_late`)
                and only in experiments (`fuzz/scenarios/experiments.toml`):
                  error                 (PRODUCER, SUBSCRIBE) the error with the number `number`
                  twice                 (PRODUCER) SUCCESS twice
@@ -26,10 +27,11 @@ another one replaces it, or `end_orders` ends it; `release` also ends orders abo
                  success_first         (SEEK) SUCCESS, then CLOSE; the faithful answer is CLOSE, then SUCCESS
                  stay                  (SEEK) SUCCESS without CLOSE
                  never                 (SEEK) CLOSE without SUCCESS
-                 before_subscribe      (SEEK) CLOSE; SUCCESS comes just before the SUCCESS of the next SUBSCRIBE
-                 after_subscribe       (SEEK) CLOSE; SUCCESS comes just after the SUCCESS of the next SUBSCRIBE
+                 before_subscribe      (SEEK) CLOSE; SUCCESS comes just before that of the next PRODUCER or SUBSCRIBE
+                 after_subscribe       (SEEK) CLOSE; SUCCESS comes just after that of the next PRODUCER or SUBSCRIBE
                  fail                  (SEEK) MetadataError
-                 first, middle, last   (SEND_RECEIPT) with the sequence id of that message of the batch
+                 first, middle, last   (SEND_RECEIPT) the next receipt has the sequence id of this message of the
+                                       batch; the faithful receipt has that of the first
 
 The other orders are methods: `broker.py` calls a method by the name in a request.
 """
@@ -74,8 +76,8 @@ class Ordered(Consumers):
                each twice; skip: the oldest of several receipts is not sent
         """
         self.sends, self.holds_receipts = "store", False
-        for key, (topic, producer) in list(self.of_producer.items()):
-            if producer.is_fenced and self.open_at == producer.connection.broker:
+        for key, (topic, producer) in list(self.producers.items()):
+            if producer.is_fenced and self.serving == producer.connection.broker:
                 self.forget_producer(topic, key)  # sends of this session were ignored, and get no receipts
                 producer.connection.send(close_command(producer))
                 continue
@@ -85,15 +87,15 @@ class Ordered(Consumers):
             held, producer.receipts = producer.receipts, []
             receipts = {"reverse": held[::-1], "skip": held[1:] or held, "twice": [r for r in held for _ in range(2)]}
             if how in ("reverse", "skip") and len(held) > 1:
-                self.may_end.add(producer.connection.number)  # by design, the client reconnects: wrong order
+                self.may_end.add(producer.connection.number)  # by design, the client reconnects: a receipt is missing
             for receipt in receipts.get(how, held):
                 self._send_receipt(producer, receipt)
 
     def _send_receipt(self, producer: Producer, receipt: Any) -> None:
-        """Sends a receipt. The client may end the connection if the receipt is repeated and out of order.
+        """Sends a receipt. If it is a repeated one, the client may end the connection.
 
-        A repeated receipt is out of order if a send that came later in the session has a smaller sequence id: the
-        client waits for the receipt of that send.
+        By design, the client ends the connection at a receipt whose sequence id is larger than that of its oldest
+        pending send. A repeated receipt can be such a receipt if a later send of the session has a smaller sequence id.
         """
         number = receipt.SEND_RECEIPT.sequence_id
         later = dropwhile(lambda each: each != number, producer.arrived)
@@ -150,13 +152,13 @@ class Ordered(Consumers):
 
     def repeat_receipts(self) -> None:
         """Sends the newest receipt of every session again."""
-        for _, producer in self.of_producer.values():
+        for _, producer in self.producers.values():
             if producer.last_receipt is not None:
                 self._send_receipt(producer, producer.last_receipt)
 
     def refuse_deferred(self, index: int) -> None:
         """Answers a deferred send of every session with ChecksumError: the one at `index`, or else the newest."""
-        for _, producer in self.of_producer.values():
+        for _, producer in self.producers.values():
             if producer.deferred:
                 self.refuse_send(producer, producer.deferred.pop(min(index, len(producer.deferred) - 1)))
 
@@ -165,10 +167,10 @@ class Ordered(Consumers):
 
         Returns whether the transfer began. A transfer begins if the owner serves and the other broker is up.
         """
-        if self.open_at is None or not self.ownership.begin_transfer(1 - self.open_at):
+        if self.serving is None or not self.ownership.begin_transfer(1 - self.serving):
             return False
-        self.journal.append(("begin_transfer", 1 - self.open_at))
-        self.open_at = None
+        self.journal.append(("begin_transfer", 1 - self.serving))
+        self.serving = None
         return True
 
     def finish_transfer(self, *, url: bool = True) -> None:
@@ -176,7 +178,7 @@ class Ordered(Consumers):
 
         With `url`, CLOSE has the address of the destination. Nothing happens if no transfer has begun.
         """
-        if self.open_at is not None:
+        if self.serving is not None:
             return
         source, destination = self.ownership.finish_transfer()
         self.journal.append(("finish_transfer",))
@@ -185,37 +187,37 @@ class Ordered(Consumers):
         self._unpark()
 
     def _unpark(self) -> None:
-        """Answers the requests that waited until the topics have an owner."""
+        """Answers the requests that arrived during a transfer."""
         parked, self.parked = self.parked, []
-        for connection, body in parked:
+        for connection, body in parked:  # the protobuf class of a body has the name of the command's type
             self._handlers[Type[type(body).__name__]](connection, body, b"")
 
     def _make_owner(self, owner: int, *, crashed: bool) -> None:
-        """Makes a broker the owner, which opens the cursors of all subscriptions. `crashed`: the last owner crashed."""
-        self.open_at = owner
+        """Lets a new owner serve: it opens the cursors of all subscriptions. `crashed`: the last owner crashed."""
+        self.serving = owner
         for topic in self.topics.values():
             for each in topic.subscriptions.values():
                 each.move(crashed=crashed)
 
     def close_owner_sessions(self, url: str) -> None:
         """Sends CLOSE with an address to all producers and consumers at the owner. The owner keeps the topics."""
-        if self.open_at is not None:
-            self.close_sessions(self.open_at, url)
+        if self.serving is not None:
+            self.close_sessions(self.serving, url)
 
     def close_twice(self) -> None:
         """Sends CLOSE with the other broker's address to all producers and consumers at the owner.
 
         Then sends CLOSE with the owner's address to all producers. Raises AssertionError during a transfer.
         """
-        assert self.open_at is not None, "no transfer is going on"
-        producers = [producer for _, producer in self.of_producer.values()]
-        self.close_owner_sessions(self.urls[1 - self.open_at])
+        assert self.serving is not None, "no transfer is going on"
+        producers = [producer for _, producer in self.producers.values()]
+        self.close_owner_sessions(self.urls[1 - self.serving])
         for each in producers:
-            each.connection.send(close_command(each, self.urls[self.open_at]))
+            each.connection.send(close_command(each, self.urls[self.serving]))
 
     def stray_receipts(self) -> None:
         """Sends each producer's connection a receipt for a producer that does not exist."""
-        for _, producer in self.of_producer.values():
+        for _, producer in self.producers.values():
             producer.connection.send(command_of(Type.SEND_RECEIPT, producer_id=99, sequence_id=0))
 
     def age(self, count: int) -> None:
@@ -258,7 +260,7 @@ class Ordered(Consumers):
         Finishes a transfer first. If the other broker is down, stops nothing. Returns the stopped broker, or None.
         """
         self.finish_transfer()
-        broker = self.open_at
+        broker = self.serving
         if broker is None or not self.ownership.is_up(1 - broker):
             return None
         self.ownership.crash(broker, 1 - broker)
@@ -280,8 +282,8 @@ class Ordered(Consumers):
     def is_met(self, what: str, value: Any) -> bool:
         """Returns whether the condition `what` is met; `value` is its parameter."""
         if what == "received":  # `value` is the newest message of a producer's session
-            return any(p.last_payload == str(value).encode() for _, p in self.of_producer.values())
-        if what == "producers":
+            return any(p.last_payload == str(value).encode() for _, p in self.producers.values())
+        if what == "producers":  # at least `value` producers have a session
             return self.attached()[0] >= int(value)
         consumers = [consumer for topic in self.topics.values() for _, consumer in topic.consumers.values()]
         if what == "consumers":  # at least `value` consumers have sent FLOW
@@ -315,7 +317,7 @@ class Ordered(Consumers):
 
     def attached(self) -> list[int]:
         """Returns the number of producers with a session, and the number of consumers with one."""
-        return [len(self.of_producer), sum(len(topic.consumers) for topic in self.topics.values())]
+        return [len(self.producers), sum(len(topic.consumers) for topic in self.topics.values())]
 
     def count(self, kind: str) -> int:
         """Returns the number of commands of a kind that were received since the reset."""

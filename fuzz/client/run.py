@@ -63,13 +63,13 @@ class Run:
         self.settings = settings
         self.patience = patience
         self.observed = Observed(dict(settings))
-        #: why brokers do not answer every send: an order about `sends` or `receipts`, or a transfer (`fence`)
+        #: why brokers do not answer every send: "sends" or "receipts" for an order about these, "fence" for a transfer
         self.withheld: set[str] = set()
         self.is_patient = True  # whether every effect has come in time so far; otherwise steps no longer wait
         self.taken: dict[int, int] = {}  # consumer -> number of messages that it has received
         self.producers = 0  # 0 or 1
         self.consumers = 0  # number of consumers that are not closed
-        self.newest = 0  # the consumer of `take` and `call`
+        self.newest = 0  # the number of the newest consumer, which `take` and `call` use
         self.application: Any = None  # the state of the scenario's application, if it has one
 
     @property
@@ -228,7 +228,7 @@ def observe(
 ) -> Observed:
     """Executes steps, which are functions of the run. Returns the observation.
 
-    A crash or hang of the client ends the run. Raises BrokerFailed.
+    A crash or hang of the client ends the run. Raises HarnessFailed.
     """
     run = Run(harness, settings, patience)
     try:

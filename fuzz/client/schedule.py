@@ -18,7 +18,7 @@ import msgspec
 
 from fuzz.answers.judge import differences
 from fuzz.client.contracts import Contract
-from fuzz.client.harness import BrokerFailed, Harness
+from fuzz.client.harness import Harness, HarnessFailed
 from fuzz.client.run import PATIENCE, Observed, Run, observe
 from fuzz.platform.json import from_json, to_json
 from fuzz.trace.file import content_name
@@ -142,8 +142,8 @@ def find_scenario(name: str) -> Scenario:
 def generate(scenario: Scenario, seed: int) -> Schedule:
     """Returns the schedule of a seed.
 
-    A schedule may have the first kind of step, and about half of the others: so a step that triggers a frequent defect
-    is not in every schedule.
+    The steps are drawn from the scenario's first kind of step and about half of its other kinds. So a kind of step that
+    triggers a frequent defect is missing in about half of the schedules, and other defects show.
     """
     random = Random(seed)  # noqa: S311
     settings = {name: random.choice(values) for name, values in scenario.settings.items()}
@@ -159,7 +159,7 @@ def execute(harness: Harness, scenario: Scenario, schedule: Schedule, patience: 
     """Runs a schedule. Returns the observation. A setting that the schedule lacks has its simplest value.
 
     The run waits for an effect for at most `patience` seconds. A crash or hang of the client is in the observation.
-    Raises BrokerFailed if the brokers or the driver fail, or if a decision of the brokers differs from the models'.
+    Raises HarnessFailed if the brokers or the driver fail, or if a decision of the brokers differs from the models'.
     """
     settings = {name: values[0] for name, values in scenario.settings.items()} | schedule.settings
 
@@ -170,7 +170,7 @@ def execute(harness: Harness, scenario: Scenario, schedule: Schedule, patience: 
     observed = observe(harness, settings, [scenario.begin, *steps, scenario.end], patience)
     wrong = differences(observed.report, deduplication=bool(settings.get("deduplication")))
     if wrong:
-        raise BrokerFailed(f"the brokers differ from the models in {schedule}: {wrong[0]}")
+        raise HarnessFailed(f"the brokers differ from the models in {schedule}: {wrong[0]}")
     return observed
 
 

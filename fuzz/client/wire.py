@@ -297,7 +297,7 @@ _SingleMetadata = CLASSES["SingleMetadata"]
 #: Length in bytes of the longest frame that is read.
 _LONGEST = 6 << 20
 _TWO = struct.Struct(">II")  # the two lengths of a frame
-_ONE = struct.Struct(">I")  # the length of metadata
+_ONE = struct.Struct(">I")  # the length of `MessageMetadata` or `SingleMessageMetadata`
 _CHECKED = struct.Struct(">HI")  # the magic number, and the checksum
 _CHECKSUM_MAGIC = 0x0E01
 
@@ -389,7 +389,7 @@ def payloads_of(parts: Parts) -> tuple[bytes, ...]:
 
 
 def _crc_table() -> tuple[int, ...]:
-    """Returns the CRC32C of each byte. 0x82F63B78 is the Castagnoli polynomial with its bits reversed."""
+    """Returns the table by which `crc32c` processes a byte. 0x82F63B78 is the Castagnoli polynomial, bits reversed."""
     table = []
     for byte in range(256):
         for _ in range(8):
