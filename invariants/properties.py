@@ -26,10 +26,9 @@ A property names its history variables in `history`. Their values follow the oth
 property receives the values before the step, a state property the values in the state.
 
 Every engine that runs traces folds history variables: lockstep, replay, shrinking, the Hypothesis state machine,
-recordings, and the edge cover of an explored graph. The explorer's search does not fold them: history variables would
-multiply the states, and the number of states must equal TLC's. So a property with a history variable is never
-"exhausted", that is, checked in every state or step of a scope. Instead, fuzzing samples the property, and the edge
-cover checks it on traces that together take every transition of the scope.
+recordings, and the edge cover, whose traces together take every transition of an explored scope. The explorer's search
+does not fold them: history variables would multiply the states, and the number of states must equal TLC's. So a
+property with a history variable is never "exhausted": no engine checks it in every state or step of a scope.
 """
 
 from __future__ import annotations
@@ -143,9 +142,9 @@ def properties_of(module: ModuleType) -> tuple[Property, ...]:
 
 
 def once_per_state(derive: Callable[[Any], V]) -> Callable[[Any], V]:
-    """Decorator: caches the results of a function of a state for the two latest states: those before and after a step.
+    """Decorator: caches the results of a function for the two states that were its latest arguments.
 
-    States are compared by identity, which is cheaper than a comparison by value.
+    These are mostly the states before and after a step. States are compared by identity: this is cheaper than by value.
     """
     latest: Any = None
     earlier: Any = None

@@ -63,8 +63,8 @@ Objects(seq) == {each.object : each \in InSet(seq)}
 \* The number of a new cursor object.
 NextObject(c) == Cardinality(Objects(c.cursors) \cup Objects(NodesOf(c)) \cup Objects(c.items)) + 1
 
-\* The nodes or items whose objects no active cursor has, in the order of the data structure.  Here, the items of the
-\* sorted set at one position are in the order of the names: the answers of the set do not depend on their order.
+\* The nodes or items whose objects no active cursor has, in the order of the data structure.  Only items of the sorted
+\* set at one position are ordered by name instead: the answers of the set do not depend on their order.
 NodesOrItemsWithoutCursor(c) ==
   LET Unknown(each) == each.object \notin Objects(c.cursors)
       left == SelectSeq(c.items, Unknown)
@@ -133,7 +133,7 @@ ItemOf(each) == [position |-> each.position, object |-> each.object, cursor |-> 
 -----------------------------------------------------------------------------
 (* Changes. *)
 
-\* The data structure after cursor `new` was added, in place of `old` or of None.
+\* The contents after the data structure added cursor `new`.  `old` is the cursor that had the name before, or None.
 StructureAfterAddition(c, old, new) ==
   LET present == IF old = None THEN None ELSE old.object
       WithList(added) == WithCursor([c EXCEPT !.nodes = added.nodes], [new EXCEPT !.object = added.object])
@@ -155,7 +155,7 @@ AfterAddition(name, p, d) == AfterAdditionTo(Contents, name, p, d)
 
 AddCursor == \E name \in cursor, p \in position, d \in durable : Become(AfterAddition(name, p, d))
 
-\* The data structure after a cursor has moved: `old` and `new` have its positions.
+\* The contents after the data structure moved a cursor: `old` is the cursor before the move, `new` after the move.
 StructureAfterMove(c, old, new) ==
   LET WithoutOld(each) == IF old.position = None THEN each ELSE [each EXCEPT !.items = ItemsWithout(each, old.object)]
       WithNew(each) == IF new.position = None THEN each ELSE [each EXCEPT !.items = ItemsWith(each, ItemOf(new))]

@@ -5,8 +5,9 @@
 (* model/active_cursors/heap.py and model/active_cursors/sorted_set.py.    *)
 (*                                                                         *)
 (* An item [position, object, cursor] is a tracked cursor; `object` is the *)
-(* number of the cursor object.  In the heap, the item at index k is not   *)
-(* faster than those at 2k and 2k + 1, so the first item is the slowest.   *)
+(* number of the cursor object.  In the heap, the item at index k is at    *)
+(* the position of the items at 2k and 2k + 1, or before them.  So the     *)
+(* first item is the slowest.                                              *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 

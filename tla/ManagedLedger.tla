@@ -13,14 +13,15 @@
 (* Step grain: one add, one start of a read, one answer of storage, one       *)
 (* sendMessagesToConsumers, one call of a client, one run of a task.          *)
 (*                                                                            *)
-(* A state is a canonical state of the model.  A copy of an entry has a name, *)
-(* which is in one of two sets of its read count (`copies` of EC):            *)
+(* A state is a canonical state of the model.  A copy of an entry has a name. *)
+(* Each read count lists the names of its copies in two sets (EC's `copies`): *)
 (*                                                                            *)
-(*   held     <<request, entry>>: the copy is held for a pending request      *)
-(*   granted  <<Owner(i, kind of read), NumberOf(position)>>: the request is  *)
-(*            complete, and its read by subscription i is not dispatched      *)
-(*            <<Owner(i, "sent"), n>>: the copy is being sent to consumers of *)
-(*            subscription i, as the n-th of `sent`                           *)
+(*   held     <<request, entry>>: a copy held for a pending request           *)
+(*   granted  <<Owner(i, kind of read), NumberOf(position)>>: a copy of a     *)
+(*            complete request; the read of subscription i that made the      *)
+(*            request is not dispatched                                       *)
+(*            <<Owner(i, "sent"), n>>: a copy that is being sent to consumers *)
+(*            of subscription i, the n-th of `sent`                           *)
 (*                                                                            *)
 (* A request's number is derived from its subscription, kind and position.    *)
 (* The container of active cursors is the field `active` of each              *)
@@ -214,7 +215,7 @@ Renamed(c, old, new) ==
   LET To(copies) == [copies EXCEPT !.granted = {IF name = old THEN new ELSE name : name \in @}]
   IN EC!WithCopies(c, To)
 
-\* Releases a copy, with New(count).
+\* Releases a copy.  The read count becomes New(count).
 Released(c, name, New(_)) ==
   LET Has(copies) == name \in copies.granted
       Less(copies) == [copies EXCEPT !.granted = @ \ {name}]
@@ -249,8 +250,8 @@ WithCopiesNamed(c, n, i, k, low) ==
   IN IF mine = {} THEN [c EXCEPT !.grants = {g \in @ : g.request # n}]
      ELSE With(Renamed(c, <<n, index>>, <<Owner(i, k), NumberOf(p)>>), Rest)
 
-\* Request n of the read of kind k completed, or failed if the request has no entries.  A failed read is dropped when
-\* its last request is complete.
+\* The state after request n of subscription i's read of kind k completed, or failed: then it has no entries.  A read of
+\* which a request failed is dropped when all its requests are complete.
 Answer(s, i, k, n, low) ==
   LET sub == s.subs[i]
       read == ReadOf(sub, k)

@@ -4,9 +4,9 @@
 (* invariants/negative_acks.py: some of its invariants, and all of its       *)
 (* liveness properties.                                                      *)
 (*                                                                           *)
-(* The property of a step is written as an invariant: in every reached       *)
-(* state, the invariant evaluates the action with each of its arguments, and *)
-(* tests each result.  The other properties of the model, except those about *)
+(* A property of a step is written as an invariant: in every reached state,  *)
+(* it computes the result of the action for each choice of arguments, and    *)
+(* tests this result.  The other properties of the model, except those about *)
 (* message ids, hold here because model and twin have equal steps.           *)
 (*****************************************************************************)
 EXTENDS NegativeAcks
@@ -14,7 +14,7 @@ EXTENDS NegativeAcks
 \* The entries of the scope, and two with negative ids, which no stored message has.
 AnyEntry == entry \cup {<<1, -1>>, <<-1, 0>>}
 ClockSteps == step_wall_clock_by \cup {-1, 1}
-\* The length of a bucket if precision_bits are bits of a time in milliseconds, in clock_unit.
+\* 2^precision_bits milliseconds, in clock_unit.  This is the length of a bucket if precision_unit is "milliseconds".
 MsLength == Units * 2^precision_bits
 
 \* Whether Holds(result, lag) for every advance of time (InTime), and also for a run of the timer task (InRuns).

@@ -221,7 +221,8 @@ Exists(k) ==
   IN ~is_split[k] /\ IF k = 0 THEN TRUE ELSE CanSplit(parent) => is_split[parent]
 IsStarted(b) == cluster[b].up /\ ~cluster[b].disabled
 
-\* getOwnerAsync: returns the owner (no step), parks the lookup, or assigns a bundle without owner to d.
+\* getOwnerAsync: returns the owner (no step), parks the lookup, or assigns a bundle without owner to d.  isRaw: an
+\* unregistered broker answers from its view, and parks a lookup only to assign the bundle.
 Lookup ==
   \E b \in broker, k \in bundle, d \in lookup_dst :
     LET at == cluster[b]

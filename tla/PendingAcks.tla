@@ -86,8 +86,8 @@ WithAppend(s, request) ==
   IF batched_writes THEN [s EXCEPT !.buffer = Append(@, request)] ELSE [s EXCEPT !.in_flight = Append(@, <<request>>)]
 
 \* A ready handle takes a request.  An ack that conflicts is rejected.  The value is [s, result].  As shipped
-\* (~commit_and_abort_cover_both_types), the ack type of a commit or abort is fixed here: it is cumulative if any
-\* transaction has a pending cumulative ack.  If another transaction has it, a commit completes without a record.
+\* (~commit_and_abort_cover_both_types), a commit or abort ends acks of one type only, which is fixed here: cumulative
+\* if any transaction has a pending cumulative ack.  If that is another transaction, a commit completes without record.
 Accepted(s, request) ==
   LET r == request.record
       Queued(after) == [s |-> after, result |-> "queued"]
@@ -192,8 +192,8 @@ WithAborts(s, txns) ==
       Rest(found) == WithAborts(found.s, Tail(txns))
   IN IF txns = <<>> THEN s ELSE With(Accepted(s, request), Rest)
 
-\* A commit or abort applies its low watermark.  As shipped (low_watermark_aborts "from_first"), it does so only if it
-\* has ended individual acks.
+\* A commit or abort applies its low watermark.  As shipped (low_watermark_aborts "from_first"), only a commit or abort
+\* that has ended individual acks does so.
 WithLowWatermark(s, watermark, had_individual_acks) ==
   LET Raised(after) == WithAborts(after, StaleTxns(after))
   IN IF low_watermark_aborts = "from_first" /\ ~had_individual_acks THEN s

@@ -4,9 +4,9 @@
 (* invariants/pending_acks: some of its invariants, and all of its liveness  *)
 (* properties.                                                               *)
 (*                                                                           *)
-(* The property of a step is written as an invariant: in every reached       *)
-(* state, the invariant evaluates the action with each of its arguments, and *)
-(* tests each result.  A message is <<entry, batch index>>.                  *)
+(* A property of a step is written as an invariant: in every reached state,  *)
+(* it computes the result of the action for each choice of arguments, and    *)
+(* tests this result.  A message is <<entry, batch index>>.                  *)
 (*****************************************************************************)
 EXTENDS PendingAcks
 
@@ -42,8 +42,8 @@ InMemory(s) ==
 \* The pending acks of one transaction in such a function.
 OfTxn(memory, txn) == IF txn \in DOMAIN memory THEN memory[txn] ELSE NothingPending
 
-\* What the log describes: [pending, committed].  `pending` is a function like InMemory; `committed` has the acks of
-\* every commit.  The value is the description after one more record.
+\* Logged (below) is [pending, committed]: the pending acks that the log describes, a function like InMemory, and a set
+\* with the acks of every commit.  WithRecord is Logged after one more record.
 WithRecord(logged, r) ==
   LET old == OfTxn(logged.pending, r.txn)
       new == IF r.cumulative THEN [old EXCEPT !.cumulative = r.acks[1]]

@@ -252,7 +252,7 @@ NextLag(keys) ==
   IN IF keys = 0 THEN min_lag ELSE IF max_lag # None /\ max_lag < records THEN max_lag ELSE records
 
 \* The index with one more log entry.  ack_position is the last entry of the topic that the log entry acks.  It is -1 if
-\* the log entry has only commits and aborts; then no key is added.
+\* the log entry has only commits and aborts; then no key is added.  A new key replaces one with the same ack_position.
 WithEntry(index, records, ack_position, log_position) ==
   LET lag == index.current_lag + records
       newest == IF ack_position > index.max_ack THEN ack_position ELSE index.max_ack

@@ -4,9 +4,9 @@
 (* invariants/range_cache: some of its invariants, and all of its liveness   *)
 (* properties.                                                               *)
 (*                                                                           *)
-(* The property of a step is written as an invariant: in every reached       *)
-(* state, the invariant evaluates the action with each of its arguments, and *)
-(* tests each result.  The other properties of the model hold here because   *)
+(* A property of a step is written as an invariant: in every reached state,  *)
+(* it computes the result of the action for each choice of arguments, and    *)
+(* tests this result.  The other properties of the model hold here because   *)
 (* model and twin have equal steps.                                          *)
 (*****************************************************************************)
 EXTENDS RangeCache

@@ -4,9 +4,9 @@
 (* invariants/txn_rollout.py: some of its invariants, and all of its         *)
 (* liveness properties.                                                      *)
 (*                                                                           *)
-(* The property of a step is written as an invariant: in every reached       *)
-(* state, the invariant evaluates the action with each of its arguments, and *)
-(* tests each result.                                                        *)
+(* A property of a step is written as an invariant: in every reached state,  *)
+(* it computes the result of the action for each choice of arguments, and    *)
+(* tests this result.                                                        *)
 (*****************************************************************************)
 EXTENDS TxnRollout
 

@@ -93,7 +93,7 @@ Renumbered(s) == LET Counted(known) == RenumberedBy(s, known) IN With(Known(s), 
 -----------------------------------------------------------------------------
 (* Effects of a step. *)
 
-\* The callbacks of these records complete.  Success and failure are not told apart.
+\* The callbacks of these records complete.  Success and failure are not distinguished.
 WithCallbacks(s, numbers) == [s EXCEPT !.callbacks = @ \cup Members(numbers)]
 
 \* Removes the records whose callbacks have completed from the pending ones.
@@ -216,8 +216,8 @@ AfterTasks(s, n) ==
   LET m == IF n < Len(s.tasks) THEN n ELSE Len(s.tasks)
   IN WithoutCompletedCallbacks(RunAll([s EXCEPT !.tasks = SubSeq(@, m + 1, Len(@))], SubSeq(s.tasks, 1, m)))
 
-\* ClockAdvanced: the clock advances by ms; TimeAdvanced lets it advance at most to the deadline of the timer at once.
-\* Now stays 0, so all times decrease.
+\* TimeAdvanced: the clock advances by ms, and the timer ticks at each of its deadlines.  ClockAdvanced: the clock
+\* advances without ticks.  Now stays 0, so all times decrease.
 ClockAdvanced(s, ms) ==
   [s EXCEPT !.buffer = [k \in DOMAIN @ |-> [@[k] EXCEPT !.since = @ - ms]],
             !.timer = IF @ = None THEN None ELSE @ - ms]
