@@ -36,7 +36,7 @@ class ActionCount(Record):
 
 
 class Coverage(Record):
-    """Coverage of a run: the kinds of coverage keys (`fuzz/run/coverage.py`) that were reached, and what was not.
+    """Coverage of a run (`fuzz/run/coverage.py`).
 
     `pairs` is the number of different pairs of consecutive actions. `goals` were reached. `never` has goals that were
     not reached, and actions that were not taken or only refused.
@@ -64,7 +64,8 @@ class FuzzResult(Result):
     processes: Count
     compared_with: Second  # the second side: implementation, profile, program (`sut`), or none if the model ran alone
     coverage: Coverage
-    missed_coverage: list[str]  # lines for `never`; none if the run was too short to reach everything (`Subject`)
+    #: lines for `never`; none for a run shorter than `min_steps_for_coverage`, or one that searches for a finding
+    missed_coverage: list[str]
     findings: list[ExplainedFinding]
     version: str
 

@@ -70,8 +70,9 @@ class DifferenceRow(Record):
     fields: list[str]  # `Mismatch.labels`
     known_deviation: str | None
     message: str | None
-    before: list[RecordedOperation]  # the last operations, up to the one that differs; empty for a trace of actions
-    explanation: Explanation | None  # of a trace of actions, if no known deviation explains the difference
+    #: the last operations, up to the one that differs; empty if `explain` can show the difference
+    before: list[RecordedOperation]
+    explanation: Explanation | None  # null for a recording, a concurrent history, a named profile or a known deviation
     reproduced: bool  # whether the trace is a finding, and fails as the finding says
 
 
