@@ -65,7 +65,7 @@ def kept(intervals: Sequence[Interval], capacity: int) -> list[bool]:
     used = 0
     for i in by_start:
         each = intervals[i]
-        if each.end <= each.start:
+        if each.end <= each.start:  # takes no bytes
             chosen[i] = True
             continue
         while first_to_end and first_to_end[0][0] <= each.start:

@@ -352,6 +352,7 @@ class Simulation:
     def _deliver(self, batch: Batch) -> None:
         cursor, cache = batch.cursor, batch.cache
         cache.now_us = self.now
+        # 0 for each entry if the policy has no copies
         copies = [copy for request in sorted(batch.copies) for copy in batch.copies[request]] or [0] * len(
             batch.entries
         )
