@@ -1,6 +1,6 @@
-"""Contracts of acknowledgements of batches. A message is the number of an entry, and a batch index.
+"""Contracts of acknowledgements of batches. A `Message` is the number of an entry, and a batch index.
 
-A deserialized id is a message id that the application serialized and deserialized before it acknowledged by the id.
+The application acknowledges by a message, or by a deserialized id: the message's id, serialized and deserialized again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ def _shown(messages: list[Message]) -> str:
 
 @contract
 def unacknowledged_message_stays(seen: Observed) -> str:
-    """A message that the application has not acknowledged stays in the backlog."""
+    """A message that the application has not acknowledged stays in the backlog.
+
+    Without index acks, an acknowledged message stays, too, while its entry has other unacknowledged messages.
+    """
     lost = sorted({(entry, index) for entry, index in seen.left} - left_at_brokers(seen))
     return f"gone from the backlog: {_shown(lost)}" if lost else ""
 
@@ -91,7 +94,7 @@ def ack_sets_are_exact(seen: Observed) -> str:
     for at, _, kind, about in seen.report.get("commands", ()):
         sets: dict[int, list[int]] = {}
         for _, entry, words in about["ids"] if kind == "ACK" else ():
-            if words is None or entry not in sizes:
+            if words is None or entry not in sizes:  # no ack set; an ack of the entry before the first
                 continue
             mask = mask_of(tuple(words))
             acked = _acked_by_calls(seen.calls, entry, start + at / 1000)
@@ -104,7 +107,10 @@ def ack_sets_are_exact(seen: Observed) -> str:
 
 
 def _acked_by_calls(calls: list[list[Any]], entry: int, until: float) -> set[int]:
-    """Returns the batch indexes of an entry that calls before or at the monotonic time `until` acknowledge."""
+    """Returns the batch indexes that calls for this entry, made at the monotonic time `until` or before, acknowledge.
+
+    Cumulative calls for later entries do not count.
+    """
     found: set[int] = set()
     for kind, before, _, _, called_for, index, _ in calls:
         if called_for == entry and before <= until:

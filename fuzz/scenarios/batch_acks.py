@@ -17,19 +17,21 @@ from fuzz.scenarios.ack_contracts import (
 
 
 class Application(Batches):
-    """An application: the messages that it has received, and those that its acknowledgements must leave."""
+    """The application of a run. The base class computes which messages its acknowledgements should leave."""
 
     def __init__(self, *, index_acks: bool) -> None:
         super().__init__()
         self.index_acks = index_acks
-        self.indexes_of: dict[Message, int] = {}  # message -> its index among the received messages
+        self.indexes_of: dict[Message, int] = {}  # message -> its number among the received messages
         self.pending: list[Message] = []  # received and not acknowledged by the application
 
     def take(self, run: Run, count: int, seconds: float = 0.5) -> list[Message]:
         """Receives up to `count` messages, each within `seconds`. Returns them."""
         indexes = run.take(count, seconds)
-        # `indexes` may be empty; [-0:] would be all received messages. A message outside a batch has the batch index -1
-        found = [(entry, max(index, 0)) for _, _, entry, index, _ in run.observed.received[-len(indexes) :] if indexes]
+        # `indexes` may be empty; [-0:] would be all received messages
+        received = run.observed.received[-len(indexes) :] if indexes else []
+        # a message outside a batch has the batch index -1
+        found = [(entry, max(batch_index, 0)) for _, _, entry, batch_index, _ in received]
         self.indexes_of.update(zip(found, indexes, strict=True))
         self.deliver(found)
         self.pending = sorted({*self.pending, *found})
@@ -74,7 +76,7 @@ def batch(run: Run) -> None:
 
 
 def acknowledge(run: Run, which: str, kind: str) -> None:
-    """Acknowledges pending messages of the newest entry that has any, one by one: by message, or by deserialized id."""
+    """Acknowledges pending messages of one entry, the newest that has any, one by one. `kind` as in `Driver.call`."""
     pending = run.application.pending
     newest = [each for each in pending if each[0] == pending[-1][0]]
     chosen = {"first": newest[:1], "last": newest[-1:], "odd": [e for e in newest if e[1] % 2], "all": newest}[which]
@@ -115,7 +117,7 @@ def receive_again(run: Run) -> None:
     application.indexes_of.clear()
     found = application.take(run, len(left))
     found += application.take(run, 1000, 0.02)  # messages that should not come
-    if run.is_patient:  # otherwise acks may still have been in flight when the connections ended
+    if run.is_patient:  # otherwise acks may not have arrived before the redelivery
         run.observed.redelivered.append([left, found])
 
 
@@ -127,7 +129,7 @@ def end(run: Run) -> None:
     run.observed.left = run.application.left()
     if not run.is_patient:
         run.pause(GROUPED)  # the run does not wait for acks any more, and the client may still group some
-    run.consumers = 0
+    run.consumers = 0  # `finish` receives and acknowledges no more messages
     run.finish()
 
 

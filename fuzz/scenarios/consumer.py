@@ -10,12 +10,12 @@ from fuzz.client.schedule import Scenario, StepKind
 
 
 def begin(run: Run) -> None:
-    """Attaches a producer of batches and a consumer."""
+    """Attaches a producer, which sends batches if `size` exceeds 1, and a consumer."""
     run.start()
     run.create_producer(
         send_timeout_millis=0,
         batching_enabled=run.settings["size"] > 1,
-        batching_max_messages=max(2, run.settings["size"]),
+        batching_max_messages=max(2, run.settings["size"]),  # the client accepts no smaller maximum
         batching_max_publish_delay_ms=1000,
     )
     run.subscribe(
@@ -31,15 +31,15 @@ def send(run: Run, count: int) -> None:
 
 
 def receive(run: Run, count: int) -> None:
-    """Receives up to `count` messages, and acknowledges them one by one."""
+    """Receives up to `count` messages, acknowledges them one by one, and waits until the client has sent the acks."""
     run.receive(count)
     run.pause(GROUPED)
 
 
 def lose(run: Run) -> None:
-    """Receives messages, acknowledges them at a broker that ignores acks, and ends the connections.
+    """Receives messages and acknowledges them, but the brokers ignore the acks. Then ends the connections.
 
-    On an Exclusive subscription, the acknowledgement is cumulative.
+    On an Exclusive subscription, the ack is cumulative.
     """
     indexes = run.take(3, 0.1)
     if indexes:
@@ -86,6 +86,7 @@ def end(run: Run) -> None:
         is_empty = run.broker("wait", what="left", value=0, seconds=GROUPED)
         if is_empty and before == len(run.observed.received):
             break
+    # waits for the permits that the client returns after the last messages
     run.broker("wait", what="permits", value=run.settings["receiver_queue"] // 2, seconds=0.5)
     run.finish()
 

@@ -5,9 +5,9 @@ violation. The docstring of the function says when the function returns True. Th
 mechanism in the commands, and checks that the mechanism can reach every message that the violation is about. If another
 defect also violates the contract in the same schedule, the function returns False.
 
-A refused message is a message that a broker answered with ChecksumError. An ack by id is an ack by a message id that
-the application deserialized. A filtered message is a message that its entry's ack set excludes: it is acknowledged
-already.
+Messages are numbered in the order of sending. A refused message is one whose send a broker answered with ChecksumError.
+An ack by id is an ack by a deserialized message id. A filtered message is acknowledged already: the broker delivers its
+entry with an ack set, by which the client drops the message.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ Commands = list[tuple[str, Any]]
 
 
 def _commands(seen: Observed) -> Commands:
-    """Returns what the brokers recorded, in order, each with its details (`Cluster.commands`).
+    """Returns the kind and the details of what the brokers recorded, in order (`Cluster.commands`).
 
-    These are commands, orders that they used, and ended connections.
+    These are mostly received commands. After a command that used an order, the order follows.
     """
     return [(kind, about) for _, _, kind, about in seen.report.get("commands", ())]
 
 
 def _journal(seen: Observed, kind: str) -> list[list[Any]]:
-    """Returns the details of all decisions of a kind in the brokers' journal."""
+    """Returns the details of the brokers' decisions of a kind, such as deliveries, in order."""
     return [about for each, *about in seen.report.get("journal", ()) if each == kind]
 
 
@@ -61,7 +61,10 @@ def _newest_ids(seen: Observed) -> dict[int, int]:
 
 
 def _id_of(ids: dict[int, int], message: int) -> int | None:
-    """Returns the sequence id of a message or of its batch; None if the message was not sent."""
+    """Returns the id of the newest key at or before a message that was sent: the message, or the first of its batch.
+
+    Returns None if there is no such key.
+    """
     return ids.get(max([first for first in ids if first <= message], default=-1))
 
 
@@ -72,17 +75,15 @@ def _reused(seen: Observed) -> set[int]:
 
 
 def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
-    """Sequence ids restart, each time because of a reconnection before the first receipt.
+    """Two messages have one sequence id, and every restart of the ids follows a reconnection before the first receipt.
 
-    Each message keeps its id in all sessions, and at least one id is that of two messages. A restart is a message whose
-    id is not above the id of the message before. A reconnection before the first receipt is a session that sends all
-    messages of earlier sessions again. Each restart has a reconnection of its own, not later than the first session
-    that sends the message. (New messages of that session can come before the restart: they got their ids before the
-    reconnection.)
+    Ids restart at a message whose id is not above the id of the message before. Before the first receipt, a new session
+    sends all messages of earlier sessions again. Each restart needs such a session of its own: the first session that
+    sends the message, or an earlier one. Each message keeps its id in all sessions.
     """
     ids: dict[int, int] = {}
     begun: dict[int, int] = {}  # message -> the first session that sends it
-    reconnections: list[int] = []
+    reconnections: list[int] = []  # sessions that send all messages of earlier sessions again
     for number, session in enumerate(_sessions(seen)):
         if number and ids.keys() <= session.keys():
             reconnections.append(number)
@@ -97,7 +98,7 @@ def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
 
 
 def lost_messages_have_reused_ids(seen: Observed) -> bool:
-    """Sequence ids restart before the first receipt, and each lost message, or its batch, has a reused id."""
+    """Sequence ids restart, and each message that was reported as stored and is not in the log has a reused id."""
     ids, reused, log = _newest_ids(seen), _reused(seen), set(seen.log)
     lost = [m for m in seen.acknowledged() if m not in log]
     first_of_batch = [max([first for first in ids if first <= m], default=-1) for m in lost]
@@ -150,9 +151,9 @@ def _answers(seen: Observed, kind: str) -> list[Answer]:
 
 
 def segmentation_fault_after_checksum_error(seen: Observed) -> bool:
-    """The client crashed with SIGSEGV, and a refused message has an older message that was never acknowledged."""
-    refused, acknowledged = seen.report.get("refused", ()), set(seen.acknowledged())
-    return seen.crashed_by == "SIGSEGV" and any(set(range(each)) - acknowledged for each in refused)
+    """The client crashed with SIGSEGV, and a message was refused while an older one was not reported as stored."""
+    refused, stored = seen.report.get("refused", ()), set(seen.acknowledged())
+    return seen.crashed_by == "SIGSEGV" and any(set(range(each)) - stored for each in refused)
 
 
 def producer_was_closed_during_its_request(seen: Observed) -> bool:
@@ -162,7 +163,7 @@ def producer_was_closed_during_its_request(seen: Observed) -> bool:
 
 
 def consumer_was_closed_during_its_request(seen: Observed) -> bool:
-    """Some consumers are not attached: at most as many as got CLOSE before the SUCCESS of their last SUBSCRIBE."""
+    """Consumers are not attached, but no more than those that got CLOSE before the SUCCESS of their last SUBSCRIBE."""
     closed = _answers(seen, "SUBSCRIBE").count(Answer.CLOSE)
     detached = seen.consumers - int(seen.report.get("attached", [0, 0])[1])
     return 0 < detached <= closed
@@ -203,7 +204,7 @@ def connections_were_lost_after_end_of_topic(seen: Observed) -> bool:
 
 
 def redeliveries_follow_the_model(seen: Observed) -> bool:
-    """Redelivery commands have the times and the entries that the tracker's model computes under the profile `cpp`."""
+    """Redelivery commands agree with the model `negative_acks` under the profile `cpp`, as two contracts check."""
     return not redelivery_follows_timing_law.check(seen) and not redelivery_command_has_due_entries.check(seen)
 
 
@@ -254,7 +255,7 @@ def redeliveries_differ_in_entries_acknowledged_by_id(seen: Observed) -> bool:
 
 
 def lost_cumulative_ack_covers_backlog(seen: Observed) -> bool:
-    """Cumulative acks of the application cover the backlog, and a broker rejected a cumulative ACK command."""
+    """Cumulative acks of the application cover the backlog, and a broker ignored or rejected a cumulative ACK."""
     acks = [about for kind, about in _commands(seen) if kind == "ACK" and about["cumulative"] and not about["accepted"]]
     # Entry and batch index; an ack without an index covers the whole entry.
     calls = [
@@ -270,17 +271,18 @@ def lost_cumulative_ack_covers_backlog(seen: Observed) -> bool:
 def _permits_follow_deviations(seen: Observed) -> bool:
     """Returns whether `permits_are_conserved` holds without the effects of two deviations.
 
-    A delivery costs one permit for each message that is not filtered, and the client should return as many permits. It
-    has two deviations. For a corrupt batch, it returns one permit. For an intact batch, it returns one permit for each
+    A delivery costs one permit for each message that is not filtered, and the client should return as many permits.
+    Instead, the client returns one permit for a corrupt batch. For an intact batch, it returns one permit for each
     message, filtered or not.
     """
-    sizes, extra = [len(entry[4]) for entry in seen.report.get("log", ())], Counter[int]()
+    sizes = [len(entry[4]) for entry in seen.report.get("log", ())]
+    extra = Counter[int]()  # session -> permits that the client returned too much; below 0: too few
     returned = cost = 0
     for kind, *about in seen.report.get("journal", ()):
         if kind == "deliver":
             _, session, number, words = about
             returned = sizes[number]
-            cost = returned if words is None else sum([(word % 2**64).bit_count() for word in words])
+            cost = returned if words is None else sum([(word % 2**64).bit_count() for word in words])  # words: signed
             extra[session] += returned - cost
         elif kind == "corrupt":  # the batch of the last delivery: the client returned one permit
             extra[about[1]] += 1 - returned

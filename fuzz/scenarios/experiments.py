@@ -98,7 +98,7 @@ def ack_and_cut(run: Run) -> None:
 
 
 def ack_index(run: Run, kind: str, index: int) -> None:
-    """Acknowledges the message with a batch index in the newest batch, with the method `kind` (`Driver.call`)."""
+    """Acknowledges the message with a batch index in the newest batch. `kind` as in `Driver.call`."""
     entry, _ = max(run.application.indexes_of)
     run.application.call(run, kind, [(entry, index)])
 
@@ -144,16 +144,17 @@ def measured(scenario: Scenario, observed: Observed, key: str) -> Any:
         return observed.failed
     if key == "violated":
         return [each.contract.name for each in violations(scenario, observed)]
-    about = [(kind, about) for _, _, kind, about in observed.report["commands"]]
+    commands = [(kind, about) for _, _, kind, about in observed.report["commands"]]
     if key == "redelivered":  # the number of ids in each redelivery command
-        return [len(each["ids"]) for kind, each in about if kind == "REDELIVER"]
+        return [len(each["ids"]) for kind, each in commands if kind == "REDELIVER"]
     if key == "acks":  # of each id in ACK commands: whether it is cumulative, entry (-1 before the first), ack set
         ids = [
             (each["cumulative"], entry, words)
-            for kind, each in about
+            for kind, each in commands
             if kind == "ACK"
             for _, entry, words in each["ids"]
         ]
+        # the command has entry ids as unsigned integers
         return [[is_cumulative, -1 if entry >= 2**63 else entry, words or []] for is_cumulative, entry, words in ids]
     assert key == "commands", key
     return observed.report["counts"]

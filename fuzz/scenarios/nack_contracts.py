@@ -1,10 +1,12 @@
-"""Contracts of negative acknowledgements.
+"""Contracts of negative acknowledgements (nacks).
 
-The brokers record the times of commands, the client's process records the times of calls. A command may be late because
-the machine is busy. Both processes measure lateness while the schedule runs: the client's process by sleeps and calls,
-the brokers by sleeps and by pings, which the client's network thread answers. The bound on the lateness of a command is
-25 ms plus the largest measured lateness. Times are judged only if the bound is less than half of the timer's interval:
-otherwise two runs of the timer cannot be distinguished.
+A client keeps nacks in a tracker. The tracker's timer runs once in an interval, and requests the redelivery of the
+entries whose delay is over. The brokers record the times of commands, the client's process records the times of calls.
+
+A command may be late because the machine is busy. Both processes measure lateness while the schedule runs: the client's
+process by sleeps and calls, the brokers by sleeps and by pings, which the client's network thread answers. The bound on
+the lateness of a command is 25 ms plus the largest measured lateness. Times are judged only if the bound is less than
+half of the interval: otherwise two runs of the timer cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -41,14 +43,14 @@ def _commands(seen: Observed) -> list[Command]:
     return [Command(int(start + at * MS), tuple([Position(*each[:2]) for each in ids])) for at, ids in kinds]
 
 
-def _lateness(seen: Observed) -> int:
+def _bound(seen: Observed) -> int:
     """Returns the bound on lateness in nanoseconds."""
     return int(_LATE_MS * MS + max(seen.lateness, seen.report.get("lateness", 0.0)) * 1e9)
 
 
-def _bound(seen: Observed) -> int | None:
-    """Returns the bound on lateness in nanoseconds; None if times cannot be judged."""
-    bound = _lateness(seen)
+def _bound_if_judged(seen: Observed) -> int | None:
+    """Returns the bound on lateness in nanoseconds; None if times are not judged."""
+    bound = _bound(seen)
     return bound if bound < nacks.interval(seen.settings.get("delay", 0)) // 2 else None
 
 
@@ -75,9 +77,9 @@ def redelivery_command_has_due_entries(seen: Observed) -> str:
 @contract
 def redelivery_follows_timing_law(seen: Observed) -> str:
     """Until close, commands come when the model `negative_acks` makes them (profile `cpp`), with all due entries."""
-    bound, calls = _bound(seen), _calls(seen)
+    bound, calls = _bound_if_judged(seen), _calls(seen)
     closed = next((call.at for call in calls if call.entry is None), None)
-    commands = [each for each in _commands(seen) if closed is None or each.at <= closed + _lateness(seen)]
+    commands = [each for each in _commands(seen) if closed is None or each.at <= closed + _bound(seen)]
     if bound is None or nacks.obeys_timing_law(seen.settings.get("delay", 0), calls, commands, bound):
         return ""
     start = min([call.at for call in calls], default=0)
@@ -104,7 +106,7 @@ def _late(seen: Observed, *, is_undisturbed: bool) -> str:
     A nack is undisturbed if no call is made before it is due. With `is_undisturbed`, judges undisturbed nacks only;
     otherwise, only the others. A nack is not judged if the consumer was closed before the due time plus the bound.
     """
-    bound, calls, commands = _bound(seen), _calls(seen), _commands(seen)
+    bound, calls, commands = _bound_if_judged(seen), _calls(seen), _commands(seen)
     delay = nacks.delay(seen.settings.get("delay", 0))
     closed = next((call.at for call in calls if call.entry is None), None)
     late = 0
@@ -127,7 +129,7 @@ def _late(seen: Observed, *, is_undisturbed: bool) -> str:
 def closed_consumer_redelivers_nothing(seen: Observed) -> str:
     """After close, no redelivery is requested."""
     closed = [call.at for call in _calls(seen) if call.entry is None]
-    late = [each for each in _commands(seen) if closed and each.at > closed[0] + _lateness(seen)]
+    late = [each for each in _commands(seen) if closed and each.at > closed[0] + _bound(seen)]
     return f"{len(late)} redelivery commands after close" if late else ""
 
 
@@ -143,6 +145,7 @@ def nack_after_close_is_rejected(seen: Observed) -> str:
 @contract
 def queued_message_is_received_once(seen: Observed) -> str:
     """A message that was still in the receiver queue when redelivery was requested is received once."""
+    # `queued`: the messages that the application had not received when the last step ended
     received = [int(message[0]) for message in seen.received]
     twice = [number for number in seen.queued if received.count(number) > 1]
     return f"{len(twice)} queued messages were received again" if twice else ""

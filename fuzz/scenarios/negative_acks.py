@@ -1,4 +1,4 @@
-"""A consumer that negatively acknowledges. Steps let time pass, because the tracker has a timer."""
+"""A consumer that negatively acknowledges. Some steps only let time pass: the client redelivers by a timer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def close(run: Run) -> None:
     """Closes the consumer, and then nacks the newest received message, if there is one."""
     if run.consumers:
         run.observed.calls.append(run.client("close_consumer"))
-        run.consumers = run.observed.consumers = 0
+        run.consumers = run.observed.consumers = 0  # no contract expects further deliveries
         if run.taken.get(0):
             run.call(_NACK, [run.taken[0] - 1])
 

@@ -28,7 +28,7 @@ def defer(run: Run) -> None:
 
 
 def ignore(run: Run) -> None:
-    """Orders that sends are ignored, as by a topic that is being closed."""
+    """Orders that sends are ignored until the step `release`, as by a topic that is being closed."""
     run.withheld.add("sends")
     run.broker("order", sends="ignore")
 
@@ -40,7 +40,7 @@ def hold(run: Run) -> None:
 
 
 def release(run: Run, how: str) -> None:
-    """Stores deferred sends, and sends held receipts in the order `how` (`Ordered.release`)."""
+    """Ends the orders of `defer`, `ignore` and `hold`. `how` says in which order receipts come (`Ordered.release`)."""
     run.withheld -= {"sends", "receipts"}
     run.broker("release", how=how)
     run.sync()
@@ -58,7 +58,7 @@ def drop(run: Run) -> None:
 
 
 def close(run: Run) -> None:
-    """Closes the sessions without an address, as for an unload."""
+    """Sends CLOSE_PRODUCER without the address of a new owner, as at an unload. The broker keeps the topic."""
     run.broker("close_owner_sessions", url="")
     run.sync()
 

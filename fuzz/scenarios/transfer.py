@@ -10,7 +10,7 @@ from fuzz.scenarios.producer import defer, hold, release
 
 #: Seconds after which an operation of the client fails.
 _OPERATION_TIMEOUT = 2
-#: Addresses in CLOSE at which there is no broker, no address (""), and invalid ones: a client then looks the topic up.
+#: Values of the address in CLOSE: no broker is there, no address, two invalid ones. The client looks the topic up then.
 _BAD_URLS = ("pulsar://127.0.0.1:1", "", "127.0.0.1:1", "pulsar://")
 
 #: CLOSE before the SUCCESS of a request, without and with an address. SUCCESS follows at once; with `is_late`, at the
@@ -51,15 +51,15 @@ def fence(run: Run) -> None:
 def finish(run: Run) -> None:
     """Ends a transfer: sends CLOSE with the address of the new owner.
 
-    Counts the lookups that follow, if a transfer was in progress, all clients were attached, and no order about answers
-    was left. Without a transfer, only waits as `Run.sync`.
+    Counts the lookups that follow, unless something else can cause them: a producer or consumer was not attached, an
+    order about answers was left, or an effect did not come in time. Without a transfer, only waits as `Run.sync`.
     """
     is_attached = run.broker("attached") == [run.producers, run.consumers] and not run.broker("has_answers")
-    is_plain, before = is_attached and run.is_in_transfer, run.broker("count", kind="LOOKUP")
+    is_counted, before = is_attached and run.is_in_transfer, run.broker("count", kind="LOOKUP")
     run.broker("finish_transfer")
     run.withheld.discard("fence")
     run.sync()
-    if run.is_patient and is_plain:
+    if run.is_patient and is_counted:
         run.observed.redirect_lookups += run.broker("count", kind="LOOKUP") - before
 
 
@@ -78,7 +78,7 @@ def mislead(run: Run, url: str) -> None:
 
 
 def crash(run: Run) -> None:
-    """Stops the owner, and the other broker takes over."""
+    """Stops the owner, and the other broker takes over. Stops nothing if the other broker is down."""
     run.broker("crash")
     run.withheld.discard("fence")
     run.sync()
