@@ -165,18 +165,18 @@ def positions_are_ordered() -> Answer:
     def compared(x: int, y: int) -> Any:
         return as_term(_result(it, state, of[x], of[y]))
 
-    there, back, on, over = compared(0, 1), compared(1, 0), compared(1, 2), compared(0, 2)
+    a_b, b_a, b_c, a_c = compared(0, 1), compared(1, 0), compared(1, 2), compared(0, 2)
     known = it.known
-    it.proof.possible("three positions", [*known, there < 0, on < 0])
-    it.proof.show("antisymmetric", z3.And((there < 0) == (back > 0), (there == 0) == (back == 0)), known, direct=True)
-    in_turn = z3.Implies(z3.And(there <= 0, on <= 0), z3.And(over <= 0, z3.Implies(over == 0, there == 0)))
-    it.proof.show("transitive", in_turn, known, direct=True)
+    it.proof.possible("three positions", [*known, a_b < 0, b_c < 0])
+    it.proof.show("antisymmetric", z3.And((a_b < 0) == (b_a > 0), (a_b == 0) == (b_a == 0)), known, direct=True)
+    transitive = z3.Implies(z3.And(a_b <= 0, b_c <= 0), z3.And(a_c <= 0, z3.Implies(a_c == 0, a_b == 0)))
+    it.proof.show("transitive", transitive, known, direct=True)
     a, b = of[0].fields, of[1].fields
     same_ledger = a["ledger"] == b["ledger"]
     earlier = z3.Or(a["ledger"] < b["ledger"], z3.And(same_ledger, a["entry"] < b["entry"]))
-    it.proof.show("an earlier entry is smaller", z3.Implies(earlier, there < 0), known, direct=True)
+    it.proof.show("an earlier entry is smaller", z3.Implies(earlier, a_b < 0), known, direct=True)
     all_of_it = z3.And(same_ledger, a["entry"] == b["entry"], z3.Not(b["ack_set"].defined))
-    it.proof.show("a whole entry is the largest", z3.Implies(all_of_it, there <= 0), known, direct=True)
+    it.proof.show("a whole entry is the largest", z3.Implies(all_of_it, a_b <= 0), known, direct=True)
     words_are_masks(it.proof)
     for cfg, one, other in random_sets(200):
         p, q = (AckPosition(1, 0, True, each) for each in (one, other))

@@ -114,8 +114,8 @@ def found_by_name(it: Cursors) -> None:
     name, index = it.names["i"], it.indices["i"]
     head = {"s": it.s, "cursor": name, ITERATED: it.cursors, INDEX: z3.Int("at")}
     for path in _returns(it, model.find, head, "i", lambda other: other != name):
-        there = equal(path.value, it.cursors.at(index))
-        it.proof.show("the cursor of a name", as_term(there), [*path.when, *_named(it, "i", head)])
+        is_it = equal(path.value, it.cursors.at(index))
+        it.proof.show("the cursor of a name", as_term(is_it), [*path.when, *_named(it, "i", head)])
 
 
 def replaced_by_name(it: Cursors) -> None:
@@ -186,8 +186,8 @@ def rank_counts() -> Answer:
     own, index = it.position("i"), it.indices["i"]
 
     def other(at: Any) -> tuple[Any, list[Any]]:
-        there = it.cursors.at(at).fields["position"]
-        return z3.If(z3.And(at != index, there.defined, is_before(there.value, own.value)), 1, 0), []
+        position = it.cursors.at(at).fields["position"]
+        return z3.If(z3.And(at != index, position.defined, is_before(position.value, own.value)), 1, 0), []
 
     others = RecursiveSum("others", it.cursors.length, other)
     given = [*it.inside("i"), own.defined]
@@ -293,10 +293,11 @@ def moves_change_by_one() -> Answer:
             continue
         changed += 1
         rank_then, then = it.rank("i", after)
-        here, there = (z3.If(z3.And(p.defined, is_before(p.value, own)), 1, 0) for p in (old, new))
-        relation = _moved(then, before, it.indices["m"], there - here)
+        # 1 if the position counts for cursor i, else 0
+        at_old, at_new = (z3.If(z3.And(p.defined, is_before(p.value, own)), 1, 0) for p in (old, new))
+        relation = _moved(then, before, it.indices["m"], at_new - at_old)
         counted = it.by_induction("a count after a move", relation, [before, then], path.when)
-        it.proof.show("after a move", rank_then == rank + there - here, [*path.when, counted])
+        it.proof.show("after a move", rank_then == rank + at_new - at_old, [*path.when, counted])
     it.proof.need("a path moves a cursor", changed > 0)
     for cfg, s, mover, position in updates(300):
         after, _ = model.update_cursor(cfg, s, mover.cursor, position)
@@ -339,11 +340,11 @@ def slowest_is_least() -> Answer:
     after, slowest = path.value
     it.proof.need("the query leaves the state unchanged", after is it.s)
     [(where, fact)] = it.reader.filtered[-1].firsts
-    there = it.cursors.at(index).fields["position"]
-    inside = [index >= 0, index < it.cursors.length, there.defined, *path.when, fact(index)]
+    position = it.cursors.at(index).fields["position"]
+    inside = [index >= 0, index < it.cursors.length, position.defined, *path.when, fact(index)]
     it.proof.possible("a tracked cursor", inside)
     it.proof.show("the slowest position is defined", slowest.defined, inside)
-    it.proof.show("no tracked cursor is before it", is_before(slowest.value, there.value), inside)
+    it.proof.show("no tracked cursor is before it", is_before(slowest.value, position.value), inside)
     at = it.cursors.at(where).fields["position"]
     attained = z3.And(where >= 0, where < it.cursors.length, at.defined, as_term(equal(at.value, slowest.value)))
     it.proof.show("a tracked cursor is at it", z3.Implies(slowest.defined, attained), [*path.when, fact(where)])

@@ -56,15 +56,15 @@ def entry_is_deleted_with_last_message() -> Answer:
     known = it.valid(entry, e)
     for path in Reader(known, stubs=it.stubs).paths(model.with_individual_ack, it.cfg, True, it.acks, entry, given):
         after = path.value
-        there = [*known, *path.when]
-        it.proof.possible("an ack", there)
+        premises = [*known, *path.when]
+        it.proof.possible("an ack", premises)
         counts = z3.Or(e != entry, z3.Not(given.defined), given.value[i])
         left = it.is_left(after, e, i) == z3.And(it.is_left(it.acks, e, i), counts)
-        it.proof.show("the remaining messages", left, there, direct=True)
-        it.proof.show("ack sets stay consistent", it.is_consistent(after, e), there)
+        it.proof.show("the remaining messages", left, premises, direct=True)
+        it.proof.show("ack sets stay consistent", it.is_consistent(after, e), premises)
         bit = z3.Int("(any bit)")
         nothing = z3.Not(z3.Exists([bit], z3.And(bit >= 0, it.is_left(after, e, bit))))
-        it.proof.show("deleted if and only if nothing remains", it.deleted(after, e) == nothing, there, direct=True)
+        it.proof.show("deleted if and only if nothing remains", it.deleted(after, e) == nothing, premises, direct=True)
     run_map_against_list(it.proof)
     for cfg, acks, entry_, mask in random_acks(300):
         after_ = model.with_individual_ack(cfg, True, acks, entry_, sets.words_of(mask) or (0,))
@@ -160,18 +160,18 @@ def cumulative_ack_keeps_earlier_acks() -> Answer:
     anything = (model.ack_error, state.unacked_count, state.future_entry_number)
     reader, accepted = Reader(known, havoc=anything, stubs=stubs), []
     for path in reader.paths(model.ack_cumulative, it.cfg, s, unknown(Position, "position"), given):
-        after, there = path.value[0].fields["acks"], [*known, *path.when, *it.facts]
+        after, premises = path.value[0].fields["acks"], [*known, *path.when, *it.facts]
         back = z3.And(it.is_left(after, e, i), z3.Not(it.is_left(it.acks, e, i)))
-        it.proof.show("earlier acks are kept", z3.Not(back), there)
+        it.proof.show("earlier acks are kept", z3.Not(back), premises)
         it.proof.show(
             "the mark-delete position does not move back",
             after.fields["first_unacked"] >= it.acks.fields["first_unacked"],
-            there,
+            premises,
         )
         if after is not it.acks:
             before = z3.Implies(e < entry.value, it.deleted(after, e))
-            it.proof.show("entries before its own are deleted", before, there)
-            accepted.append(z3.And(*there))
+            it.proof.show("entries before its own are deleted", before, premises)
+            accepted.append(z3.And(*premises))
     it.proof.possible("a cumulative ack", [z3.Or(*accepted)])
     run_map_against_list(it.proof)
     show_with_mark_delete_at(it.proof)

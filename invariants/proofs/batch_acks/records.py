@@ -52,18 +52,18 @@ def record_respects_limits() -> Answer:
     bit = z3.Int("(any bit)")
     only = z3.ForAll([bit], z3.Implies(kept[bit], acks.fields["deleted"][bit]))
     for path in reader.paths(state.capped, cfg, unknown(tuple[int, ...], "ledgers"), acks):
-        record, there = path.value.fields, [*given, *path.when, only]
-        proof.possible("a record", there)
-        proof.show("ranges up to the limit", z3.And(*[most == ranges for most in asked]), there, direct=True)
+        record, premises = path.value.fields, [*given, *path.when, only]
+        proof.possible("a record", premises)
+        proof.show("ranges up to the limit", z3.And(*[most == ranges for most in asked]), premises, direct=True)
         deleted = z3.Implies(record["deleted"][index], acks.fields["deleted"][index])
-        proof.show("only deleted entries", deleted, [*there, index >= 0])
+        proof.show("only deleted entries", deleted, [*premises, index >= 0])
         proof.show(
-            "the mark-delete position", record["first_unacked"] == acks.fields["first_unacked"], there, direct=True
+            "the mark-delete position", record["first_unacked"] == acks.fields["first_unacked"], premises, direct=True
         )
         held = record["partial"]
-        proof.show("ack sets up to the limit", held.length <= parts, there, direct=True)
+        proof.show("ack sets up to the limit", held.length <= parts, premises, direct=True)
         same = z3.Implies(z3.And(index >= 0, index < held.length), as_term(equal(held.at(index), partial.at(index))))
-        proof.show("the lowest ack sets", same, [*there, *facts_of((held,), same)], direct=True)
+        proof.show("the lowest ack sets", same, [*premises, *facts_of((held,), same)], direct=True)
     draw = random.Random(10_000)  # noqa: S311
     for _ in range(300):
         ledgers = tuple([draw.randrange(4) for _ in range(draw.randint(1, 4))])
@@ -116,10 +116,10 @@ def recovery_invents_nothing() -> Answer:
     s, batch_acks = unknown(State, "s"), z3.Bool("batch-index acks")
     known = it.valid(it.e)
     for path in Reader(known, stubs=it.stubs).paths(model.recovered, s, record, batch_acks):
-        after, there = path.value.fields["acks"], [*known, *path.when, *it.facts]
-        it.proof.possible("a recovery", there)
+        after, premises = path.value.fields["acks"], [*known, *path.when, *it.facts]
+        it.proof.possible("a recovery", premises)
         back = z3.Implies(it.is_left(it.acks, it.e, it.i), it.is_left(after, it.e, it.i))
-        it.proof.show("unacknowledged messages stay unacknowledged", back, there, direct=True)
+        it.proof.show("unacknowledged messages stay unacknowledged", back, premises, direct=True)
     show_with_mark_delete_at(it.proof)
     run_map_against_list(it.proof)
     draw = random.Random(55)  # noqa: S311

@@ -154,10 +154,10 @@ def failing_at_release_is_failing_at_timer() -> Answer:
         as_term(reader.call(rule, waiting, now, timeout)) for rule in (model.fails_at_release, model.fails_at_timer)
     )
     exactly = now - waiting.fields["since_ns"] == timeout
-    sense = [timeout >= 0, now >= waiting.fields["since_ns"], waiting.fields["since_ns"] >= 0]
+    valid = [timeout >= 0, now >= waiting.fields["since_ns"], waiting.fields["since_ns"] >= 0]
     fails_at_both = z3.Implies(at_release, at_timer)
-    proof.show("a request that fails at a release fails at the timer", fails_at_both, sense, direct=True)
-    proof.show("the conditions differ", (at_release != at_timer) == exactly, sense, direct=True)
+    proof.show("a request that fails at a release fails at the timer", fails_at_both, valid, direct=True)
+    proof.show("the conditions differ", (at_release != at_timer) == exactly, valid, direct=True)
     draw = random.Random(60)  # noqa: S311
     for _ in range(200):
         some, at, wait = Waiting(1, 1, draw.randint(0, 5)), draw.randint(0, 12), draw.randint(0, 6)

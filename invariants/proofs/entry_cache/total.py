@@ -148,11 +148,11 @@ def sizes_decrease_by_reported_bytes(proof: Proof) -> None:
         return z3.Implies(z3.And(i >= 0, i < gone.length), z3.And(cache >= 0, cache < caches))
 
     loop = Reader(stubs={ranges.add_orphaned_copies: add_orphaned_copies}).loop(ranges.account_for_removed)
-    there = Invariant("caches of removed entries exist", fits, 1)
+    caches_exist = Invariant("caches of removed entries exist", fits, 1)
     induction = Induction(
-        proof, loop, head, [Invariant("sizes decrease by the freed bytes", adds_up), there], [fits(head, at)]
+        proof, loop, head, [Invariant("sizes decrease by the freed bytes", adds_up), caches_exist], [fits(head, at)]
     )
-    induction.base_case(loop.begin(cfg, s, gone), (there,))
+    induction.base_case(loop.begin(cfg, s, gone), (caches_exist,))
     for end in induction.exit_paths(induction.step_case()):
         after, removed = end.value
         adds = after.fields["sizes"].total(SUM) + removed.fields["bytes"] == s.fields["sizes"].total(SUM)
@@ -246,7 +246,7 @@ def trigger_frees() -> Answer:
     reader = it.reader()
     over = as_term(reader.call(watermark.is_over_threshold, total, most))
     is_immediate = as_term(equal(it.cfg.fields["eviction_task"], "immediate"))
-    sense = [most >= 0, most <= WHOLE, share.real >= 0, share.real <= exact(0.98), is_sum(it.s)]
+    valid = [most >= 0, most <= WHOLE, share.real >= 0, share.real <= exact(0.98), is_sum(it.s)]
     for path in reader.paths(eviction.trigger_eviction, it.cfg, it.s):
         after: Rec = path.value
         at_once = z3.And(
@@ -257,9 +257,9 @@ def trigger_frees() -> Answer:
         triggers = z3.And(over, z3.Not(fields["eviction_in_progress"]))
         goal = z3.If(triggers, z3.If(is_immediate, at_once, begun), after is it.s)
         known = rounding_facts(goal, *path.when, *it.reached)
-        it.proof.show("after a trigger", goal, [*it.given, *sense, *it.reached, *known, *path.when])
+        it.proof.show("after a trigger", goal, [*it.given, *valid, *it.reached, *known, *path.when])
     example = [over, z3.Not(fields["eviction_in_progress"]), most == 100, share.real == exact(0.5)]
-    it.proof.possible("a trigger", [*it.given, *sense, *example, *it.reached, *rounding_facts(over, *it.reached)])
+    it.proof.possible("a trigger", [*it.given, *valid, *example, *it.reached, *rounding_facts(over, *it.reached)])
     prove_rounding_facts(it.proof)
     for cfg, was, now in _triggers():
         triggers = watermark.is_over_threshold(was.total_bytes, was.max_bytes) and not was.eviction_in_progress

@@ -121,12 +121,12 @@ def accepted_ack_is_for_free_messages() -> Answer:
     found = [any_.element_index for any_ in reader.any_facts]
     same_entry = [ENTRY(at) == entry for at in (index, *found)]
     for path in paths:
-        there = [*known, *same_entry, *path.when, *[any_.fact(index) for any_ in reader.any_facts]]
-        proof.possible("an ack", there)
+        premises = [*known, *same_entry, *path.when, *[any_.fact(index) for any_ in reader.any_facts]]
+        proof.possible("an ack", premises)
         inside = z3.And(index >= 0, index < pending.length)
         if isinstance(path.value, str):
             free = z3.And(z3.Not(is_pending(index, i)), z3.Implies(z3.Not(ack_set.defined), z3.Not(inside)))
-            proof.show("no message is pending", free, there, direct=True)
+            proof.show("no message is pending", free, premises, direct=True)
             continue
         some = [z3.And(bit >= 0, is_pending(at, bit)) for at in found]
         whole = [z3.And(is_for_at(pending, at, entry, 0), z3.Not(HAS_SET(at))) for at in found]
@@ -135,7 +135,7 @@ def accepted_ack_is_for_free_messages() -> Answer:
             z3.And(ack_set.defined, z3.Or(*whole)),
             z3.And(z3.Not(ack_set.defined), pending.length > 0),
         )
-        proof.show("an overlap has its reason", why, there, direct=True)
+        proof.show("an overlap has its reason", why, premises, direct=True)
     proof.need("some overlap, and some do not", len({isinstance(path.value, str) for path in paths}) == 2)
     _show_cursor(it, cfg, ack)
     _show_cumulative(it, cfg, ack)
@@ -154,18 +154,18 @@ def _show_cursor(it: Cursor, cfg: Rec, ack: Rec) -> None:
     known, bit = [*it.valid(entry), SIZE(entry) == cfg.fields["batch_sizes"][0]], z3.Int("(any bit)")
     paths = Reader(known, stubs=stubs).paths(model.individual_conflict, cfg, s, z3.Int("txn"), ack)
     for path in paths:
-        there = [*known, *path.when]
-        it.proof.possible("an ack and a cursor", there)
+        premises = [*known, *path.when]
+        it.proof.possible("an ack and a cursor", premises)
         left = it.is_left(it.acks, entry, it.i)
         if isinstance(path.value, str):
             mine = z3.And(ack_set.defined, is_for(ack, entry, it.i), it.i < SIZE(entry))
-            it.proof.show("its messages are not acknowledged", z3.Implies(mine, left), there, direct=True)
-            it.proof.show("its entry is not deleted", z3.Not(it.deleted(it.acks, entry)), there, direct=True)
+            it.proof.show("its messages are not acknowledged", z3.Implies(mine, left), premises, direct=True)
+            it.proof.show("its entry is not deleted", z3.Not(it.deleted(it.acks, entry)), premises, direct=True)
             continue
         inside = z3.And(bit >= 0, bit < SIZE(entry), is_for(ack, entry, bit))
         gone = z3.Exists([bit], z3.And(inside, z3.Not(it.is_left(it.acks, entry, bit))))
         why = z3.Or(it.deleted(it.acks, entry), z3.And(ack_set.defined, gone))
-        it.proof.show("a rejection has its reason in the cursor", why, there, direct=True)
+        it.proof.show("a rejection has its reason in the cursor", why, premises, direct=True)
     it.proof.need("the cursor rejects some, and not all", len({isinstance(path.value, str) for path in paths}) == 2)
 
 
@@ -185,12 +185,12 @@ def _show_cumulative(it: Cursor, cfg: Rec, ack: Rec) -> None:
         return z3.And(message >= 0, message < size, is_for(ack, entry, message), before_end, foreign)
 
     for path in paths:
-        there = [*known, *path.when]
-        it.proof.possible("an ack and a cumulative one", there)
+        premises = [*known, *path.when]
+        it.proof.possible("an ack and a cumulative one", premises)
         if isinstance(path.value, str):
-            it.proof.show("no message is covered", z3.Not(is_covered(it.i)), there, direct=True)
+            it.proof.show("no message is covered", z3.Not(is_covered(it.i)), premises, direct=True)
         else:
-            it.proof.show("a message is covered", z3.Exists([bit], is_covered(bit)), there, direct=True)
+            it.proof.show("a message is covered", z3.Exists([bit], is_covered(bit)), premises, direct=True)
     it.proof.need("some are covered, and some not", len({isinstance(path.value, str) for path in paths}) == 2)
 
 
@@ -345,10 +345,10 @@ def end_removes_its_own_acks() -> Answer:
         for path in reader.paths(replay.ended_acks, cfg, s, end, named={"replayed": z3.Bool("replayed")}):
             ended = path.value.fields["cumulative"]
             applies = as_term(ended.defined) if isinstance(ended, Maybe) else z3.BoolVal(ended is not None)
-            there = [*known, *path.when]
-            proof.possible("a commit or abort", there)
-            proof.show("a commit or abort applies to its own cumulative ack", applies == is_own, there, direct=True)
-            for after in reader.paths(replay.without_ended_acks, s, txn, path.value, when=there):
+            premises = [*known, *path.when]
+            proof.possible("a commit or abort", premises)
+            proof.show("a commit or abort applies to its own cumulative ack", applies == is_own, premises, direct=True)
+            for after in reader.paths(replay.without_ended_acks, s, txn, path.value, when=premises):
                 _show_rest(proof, pending, after.value, cumulative, is_own, txn, index, after.when)
     draw = random.Random(31)  # noqa: S311
     for _ in range(200):

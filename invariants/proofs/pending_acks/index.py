@@ -167,11 +167,11 @@ def keys_are_in_order() -> Answer:
     """PIP-153: the keys and the values of the index ascend."""
     it = Index()
     it.count_is_index()
-    for index, there in it.with_entry():
-        it.proof.possible("one more entry of the log", there)
-        it.proof.show("one more key", in_order(index.fields["keys"], it.p, it.q), there, direct=True)
-    for index, _, there in it.without_acked():
-        it.proof.show("fewer keys", in_order(index.fields["keys"], it.p, it.q), there, direct=True)
+    for index, premises in it.with_entry():
+        it.proof.possible("one more entry of the log", premises)
+        it.proof.show("one more key", in_order(index.fields["keys"], it.p, it.q), premises, direct=True)
+    for index, _, premises in it.without_acked():
+        it.proof.show("fewer keys", in_order(index.fields["keys"], it.p, it.q), premises, direct=True)
     for run in runs(40):
         keys = run.after.keys
         columns = [key.ack_position for key in keys], [key.log_position for key in keys]
@@ -201,15 +201,15 @@ def trimmed_is_acknowledged() -> Answer:
     p, q, j = it.p, it.q, it.j
     it.proof.need("an empty index has no keys", not model.empty_index(LagBackoff(1)).keys)
     it.proof.lemma("an index without keys", it.holds(it.index, z3.IntVal(0), LAST, p, q, j), [it.keys.length == 0])
-    for index, there in it.with_entry():
-        it.proof.show("one more entry", it.holds(index, it.end + 1, LAST, p, q, j), [*there, LAST(it.end) >= -1])
-    for index, trimmed, there in it.without_acked():
-        it.proof.possible("a mark-delete", there)
+    for index, premises in it.with_entry():
+        it.proof.show("one more entry", it.holds(index, it.end + 1, LAST, p, q, j), [*premises, LAST(it.end) >= -1])
+    for index, trimmed, premises in it.without_acked():
+        it.proof.possible("a mark-delete", premises)
         lost = z3.Implies(z3.And(j >= 0, j < trimmed), LAST(j) < it.first_unacked)
-        it.proof.show("removed positions are acknowledged", lost, there)
-        it.proof.show("only entries of the log are deleted", z3.And(trimmed >= 0, trimmed <= it.end), there)
+        it.proof.show("removed positions are acknowledged", lost, premises)
+        it.proof.show("only entries of the log are deleted", z3.And(trimmed >= 0, trimmed <= it.end), premises)
         rest = it.holds(index, it.end - trimmed, lambda at, by=trimmed: LAST(at + by), p, q, j)
-        it.proof.show("the index of the remaining log", rest, there)
+        it.proof.show("the index of the remaining log", rest, premises)
     for run in runs(60):
         acknowledged = all(last < run.first_unacked for last in run.lost)
         covered = all(last <= key.ack_position for key in run.after.keys for last in run.log[: key.log_position + 1])

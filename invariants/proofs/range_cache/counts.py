@@ -137,13 +137,13 @@ def _writes(edits: Edits, edit: Edit, holder: Any, ruled: Maybe) -> None:
         both = z3.And(live_at(before, i), live_at(before, j), as_term(equal(before.at(i), before.at(j))))
         return z3.Implies(both, i == j)
 
-    def there(i: Any) -> Any:
+    def has_count(i: Any) -> Any:
         is_it = z3.And(live_at(before, i), as_term(equal(before.at(i), holder)))
         return z3.Implies(is_it, equal(_count_of(after.at(i)), ruled))
 
     if "group" not in edit.path.names:
         stash = [edits.s.fields["stash"].length == 0]
-        edits.follows(edit, "the count of the entry", there, [z3.Int("any0")], Invariant("", once, 2), stash)
+        edits.follows(edit, "the count of the entry", has_count, [z3.Int("any0")], Invariant("", once, 2), stash)
 
 
 def _change_follows(edits: Edits, edit: Edit, rule: Any) -> None:
@@ -181,14 +181,14 @@ def _passes_keep_counts(proof: Proof) -> None:
         for path in it.loop.iteration(it.head, [head >= 0]):
             more, left = path.names["queue"], path.names["gone"]
             back, out = more.at(queue.length).value.fields, left.at(gone.length).fields
-            for index, kept, there in (
+            for index, kept, is_added in (
                 ("requeued", back, more.length > queue.length),
                 ("removed", out, left.length > gone.length),
             ):
                 same = z3.And(
                     equal(kept["expected_reads"], held["expected_reads"]), equal(kept["copies"], held["copies"])
                 )
-                proof.show(f"the read count of an entry that is {index}", z3.Implies(there, same), path.when)
+                proof.show(f"the read count of an entry that is {index}", z3.Implies(is_added, same), path.when)
 
 
 def _leaving_keeps_counts(proof: Proof) -> None:

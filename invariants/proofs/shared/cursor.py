@@ -162,19 +162,19 @@ def show_with_mark_delete_at(proof: Proof) -> None:
     reader = Reader([first_unacked >= 0, first >= 0, partial.length >= 0], stubs={sets.lowest_set_bit: lowest_set_bit})
     for path in reader.paths(state.with_mark_delete_at, acks, first_unacked):
         after, kept = path.value.fields, path.value.fields["partial"]
-        there = [*gap, *path.when, first_unacked >= 0, e >= 0]
+        premises = [*gap, *path.when, first_unacked >= 0, e >= 0]
         then = after["first_unacked"]
         passed = z3.Implies(z3.And(first_unacked <= e, e < then), deleted[e])
         proof.show(
-            "only deleted entries are passed", z3.And(then >= first_unacked, z3.Not(deleted[then]), passed), there
+            "only deleted entries are passed", z3.And(then >= first_unacked, z3.Not(deleted[then]), passed), premises
         )
         rest = after["deleted"][e] == z3.And(deleted[e], e >= then)
-        proof.show("later deletions stay", rest, there)
+        proof.show("later deletions stay", rest, premises)
         if isinstance(kept, Seq) and kept.origin is not None:
             chosen, _, more = kept.origin.element_at(index)
             inside = z3.And(index >= 0, index < partial.length)
             behind = partial.at(index).fields["entry"] >= then
-            proof.show("later ack sets stay", chosen == behind, [*there, *more, inside])
+            proof.show("later ack sets stay", chosen == behind, [*premises, *more, inside])
 
 
 def run_map_against_list(proof: Proof) -> None:

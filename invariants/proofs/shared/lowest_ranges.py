@@ -74,12 +74,14 @@ class LowestRanges:
             kept = path.value
             none_left, bit = self.head["starts"] == bitmasks.NONE, z3.Int("(any bit)")
             end = z3.If(none_left, self.cut, self.lowest)
-            there = [*path.when, z3.Or(none_left, z3.And(*self.lowest_start_facts()))]
+            premises = [*path.when, z3.Or(none_left, z3.And(*self.lowest_start_facts()))]
             empty = z3.Implies(none_left, z3.ForAll([bit], z3.Not(self.cut_off[bit])))
-            proof.possible("the taken entries", [*there, empty])
-            proof.show("taken entries are deleted", z3.Implies(kept[i], self.deleted[i]), there)
-            proof.show("starts before the end", z3.Implies(z3.And(kept[i], self.starts[i]), i < end), [*there, empty])
-            proof.lemma("at most the requested number of starts", self.count(end) <= self.requested, there)
+            proof.possible("the taken entries", [*premises, empty])
+            proof.show("taken entries are deleted", z3.Implies(kept[i], self.deleted[i]), premises)
+            proof.show(
+                "starts before the end", z3.Implies(z3.And(kept[i], self.starts[i]), i < end), [*premises, empty]
+            )
+            proof.lemma("at most the requested number of starts", self.count(end) <= self.requested, premises)
             proof.lemma(
-                "all starts, or the requested number", z3.Or(none_left, self.count(end) == self.requested), there
+                "all starts, or the requested number", z3.Or(none_left, self.count(end) == self.requested), premises
             )

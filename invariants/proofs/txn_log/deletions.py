@@ -80,13 +80,13 @@ def ack_set_deletes_one() -> Answer:
     known = [size >= 1, at >= 0, at < size]
     for path in Reader(known, stubs=AS_MASKS).paths(model.deletion_ack_set, size, at):
         given = path.value
-        there = [*known, *path.when]
-        proof.possible("a record of an entry", there)
+        premises = [*known, *path.when]
+        proof.possible("a record of an entry", premises)
         is_part = given.defined if isinstance(given, Maybe) else z3.BoolVal(given is not None)
-        proof.show("deleted as a whole if it is the only record", is_part == (size > 1), there, direct=True)
+        proof.show("deleted as a whole if it is the only record", is_part == (size > 1), premises, direct=True)
         mask = given.value if isinstance(given, Maybe) else given
         bits = z3.Implies(is_part, mask[i] == z3.And(i >= 0, i < size, i != at))
-        proof.show("all bits but one", bits, there, direct=True)
+        proof.show("all bits but one", bits, premises, direct=True)
     masks_are_words(proof)
     return proof.answer()
 
@@ -128,8 +128,8 @@ class Deletions:
     def inside(self, entry: Any) -> list[Any]:
         """Returns the condition that an entry is in the log, and that the cursor has its size."""
         first = self.s.fields["first_entry"]
-        there = [entry >= first, entry < first + self.log.length, SIZE(entry) == self.size(entry)]
-        return [*there, first >= 0, self.size(entry) >= 1]
+        in_log = [entry >= first, entry < first + self.log.length, SIZE(entry) == self.size(entry)]
+        return [*in_log, first >= 0, self.size(entry) >= 1]
 
 
 @claim(
@@ -163,19 +163,19 @@ def entry_is_deleted_with_last_record() -> Answer:
     for path in begins:
         proof.need("the loop begins with the deletions so far", path.names["acks"] is d.before)
         for one in d.loop.iteration({**path.names, "acks": it.acks, INDEX: d.at}, [*d.known, *path.when]):
-            after, there = one.names["acks"], [*d.known, *one.when]
-            proof.possible("a deletion", there)
+            after, premises = one.names["acks"], [*d.known, *one.when]
+            proof.possible("a deletion", premises)
             is_it = z3.And(e == entry, i == index)
             left = it.is_left(after, e, i) == z3.And(it.is_left(it.acks, e, i), z3.Not(is_it))
-            proof.show("exactly the record is deleted", left, there, direct=True)
-            proof.show("the assumed state is consistent", it.is_consistent(after, e), there)
-            proof.show("an entry is deleted when nothing is left", gone_when_none_left(after), there, direct=True)
+            proof.show("exactly the record is deleted", left, premises, direct=True)
+            proof.show("the assumed state is consistent", it.is_consistent(after, e), premises)
+            proof.show("an entry is deleted when nothing is left", gone_when_none_left(after), premises, direct=True)
         for end in d.loop.end({**path.names, "acks": it.acks}, [*d.known, *path.when]):
-            after, there = end.value.fields["acks"], [*d.known, *end.when, *it.facts]
+            after, premises = end.value.fields["acks"], [*d.known, *end.when, *it.facts]
             proof.show(
                 "the mark-delete position passes deleted entries",
                 it.is_left(after, e, i) == it.is_left(it.acks, e, i),
-                there,
+                premises,
             )
     run_map_against_list(proof)
     show_with_mark_delete_at(proof)
@@ -301,13 +301,13 @@ def caps_keep_the_order() -> Answer:
         (kept_p, of_p), (kept_q, of_q) = (_is_kept(record, partial, at) for at in (p, q))
         held = record.fields["partial"]
         end = held.length if held.origin is None else held.origin.over.length
-        there = [*k.known, *path.when, *k.firsts, *of_p, *of_q, *k.in_order(p, q, end)]
-        proof.possible("a record", there)
+        premises = [*k.known, *path.when, *k.firsts, *of_p, *of_q, *k.in_order(p, q, end)]
+        proof.possible("a record", premises)
         later = {"an entry": [k.whole(record, k.other)], "a part": [*part[q.get_id()], kept_q]}
         for name, is_deleted in later.items():
             earlier = z3.Implies(k.whole(acks, k.one), k.whole(record, k.one))
-            proof.show(f"{name}, and an entry before it", earlier, [*there, *is_deleted], direct=True)
-            given = [*there, *is_deleted, *part[p.get_id()], z3.Not(k.whole(acks, k.one))]
+            proof.show(f"{name}, and an entry before it", earlier, [*premises, *is_deleted], direct=True)
+            given = [*premises, *is_deleted, *part[p.get_id()], z3.Not(k.whole(acks, k.one))]
             proof.show(f"{name}, and a part before it", kept_p, given, direct=True)
     draw = random.Random(10_000)  # noqa: S311
     for _ in range(400):

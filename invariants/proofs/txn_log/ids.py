@@ -52,14 +52,14 @@ def watermark_is_below_all() -> Answer:
     paths = reader.paths(model.low_watermark, lifted(Config()), s)
     for path in paths:
         after, watermark = path.value[0].fields, as_term(path.value[1])
-        there = [*known, *path.when]
-        proof.possible("a watermark", there)
-        proof.show("below all", watermark < any_, there, direct=True)
-        proof.show("next to the first", watermark == first - 1, there, direct=True)
-        proof.show("the reported low watermark", after["reported_watermark"] < any_, there, direct=True)
+        premises = [*known, *path.when]
+        proof.possible("a watermark", premises)
+        proof.show("below all", watermark < any_, premises, direct=True)
+        proof.show("next to the first", watermark == first - 1, premises, direct=True)
+        proof.show("the reported low watermark", after["reported_watermark"] < any_, premises, direct=True)
         for record, then in made_by(known, model.new_transaction, s, z3.Int("timeout")):
             later = z3.And(watermark < record["txn"], record["txn"] == then["last_id"])
-            proof.show("new ids are above the watermark", later, there, direct=True)
+            proof.show("new ids are above the watermark", later, premises, direct=True)
     proof.need("the store serves", len(paths) > 0)
     for cfg, was in histories(30, 60):
         low_watermark = model.low_watermark(cfg, was)[1]
@@ -166,14 +166,14 @@ def no_id_twice() -> Answer:
         rolls = recovered(path.value, *in_order, *path.when)
         proof.show("a new ledger", z3.And(rolls >= was, rolls <= last_id), [*in_order, *path.when], direct=True)
     for path in reader.paths(replay.opened, cfg, s, unknown(Acks, "stored"), z3.Bool("batched")):
-        there, after = [*in_order, *path.when], path.value
-        again = recovered(after, *there)
+        premises, after = [*in_order, *path.when], path.value
+        again = recovered(after, *premises)
         opened = z3.And(after.fields["last_id"] == was, again == was)
-        proof.show("a store is opened", opened, there, direct=True)
+        proof.show("a store is opened", opened, premises, direct=True)
         above = z3.Implies(
             count > 0, after.fields["last_id"] >= log.at(log.length - 1).fields["last"].fields["last_id"]
         )
-        proof.show("above what the log has", above, there, direct=True)
+        proof.show("above what the log has", above, premises, direct=True)
     given: set[tuple[int, int]] = set()
     for number, (_, now) in enumerate(histories(30, 60)):
         ids = [r.txn for each in now.log for r in each if r.op == "NEW"]

@@ -140,23 +140,26 @@ def end_deletes_all() -> Answer:
     given = [*it.known, it.is_its, positions.length >= 0, k >= 0]
     new = it.map_of(was)
     for path in it.reader.paths(state.apply_record, new, it.record, it.position, z3.Int("deadline"), when=[it.is_its]):
-        effect, there = path.value.fields, [*given, *path.when]
+        effect, premises = path.value.fields, [*given, *path.when]
         then, deleted = effect["txns"].fields["here"], _as_seq(effect["to_delete"])
         applied = as_term(equal(effect["result"], "success"))
         ends = z3.And(applied, was.defined, z3.Not(then.defined))
-        proof.possible("a record", there)
+        proof.possible("a record", premises)
         count = z3.If(ends, positions.length + 1, z3.If(applied, 0, 1))
-        proof.show("the number of deleted positions", deleted.length == count, there, direct=True)
+        proof.show("the number of deleted positions", deleted.length == count, premises, direct=True)
         itself = as_term(equal(deleted.at(deleted.length - 1), it.position))
-        proof.show("its own position, if any is deleted", z3.Implies(deleted.length > 0, itself), there, direct=True)
+        proof.show("its own position, if any is deleted", z3.Implies(deleted.length > 0, itself), premises, direct=True)
         others = z3.Implies(z3.And(ends, k < positions.length), as_term(equal(deleted.at(k), positions.at(k))))
-        proof.show("all positions of the transaction", others, there, direct=True)
+        proof.show("all positions of the transaction", others, premises, direct=True)
         after: Seq = then.value.fields["positions"]
         before = z3.If(was.defined, positions.length, 0)
         adds = z3.And(after.length == before + 1, as_term(equal(after.at(before), it.position)))
         stays = z3.Implies(k < before, as_term(equal(after.at(k), positions.at(k))))
         proof.show(
-            "its position is kept", z3.Implies(z3.And(applied, then.defined), z3.And(adds, stays)), there, direct=True
+            "its position is kept",
+            z3.Implies(z3.And(applied, then.defined), z3.And(adds, stays)),
+            premises,
+            direct=True,
         )
     run_map_stubs(proof)
     for record, before_, effect_ in effects(60):

@@ -169,12 +169,12 @@ def transitions_are_legal() -> Answer:
     live = [(when, then, reported) for when, then, reported in it.effects(was)]
     again = [(when, then, None) for when, then in it.replays(was)]
     for when, then, reported in (*live, *again):
-        there = [*known, *when]
-        proof.possible("a record", there)
-        _show_transitions(it, was, then, there)
+        premises = [*known, *when]
+        proof.possible("a record", premises)
+        _show_transitions(it, was, then, premises)
         if reported is not None:
             late = z3.Implies(z3.Or(z3.Not(reported), z3.Not(it.is_its)), same(was, then))
-            proof.show("a rejected record, or one of another transaction, changes nothing", late, there, direct=True)
+            proof.show("a rejected record, or one of another transaction, changes nothing", late, premises, direct=True)
     run_map_stubs(proof)
     draw = random.Random(1970)  # noqa: S311
     for _ in range(200):
@@ -194,27 +194,27 @@ def same(one: Maybe, other: Maybe) -> Any:
     return z3.And(one.defined == other.defined, z3.Implies(one.defined, z3.And(*alike)))
 
 
-def _show_transitions(it: Transaction, was: Maybe, then: Maybe, there: Sequence[Any]) -> None:
+def _show_transitions(it: Transaction, was: Maybe, then: Maybe, premises: Sequence[Any]) -> None:
     """Proves that a record has only allowed effects on the followed transaction."""
     proof, record, i = it.proof, it.record.fields, z3.Int("i")
     both = z3.And(was.defined, then.defined)
     before, after = was.value.fields, then.value.fields
     stays = z3.Implies(is_ongoing(was), is_ongoing(then))
     move = z3.Implies(both, z3.And(is_legal(before["status"], after["status"]), stays))
-    proof.show("status transitions are legal", move, there, direct=True)
+    proof.show("status transitions are legal", move, premises, direct=True)
     leaves = z3.And(was.defined, z3.Not(then.defined))
     by = z3.And(is_word(record["op"], "UPDATE"), is_word(record["to"], *ENDS), is_legal(before["status"], record["to"]))
     proof.show(
-        "a transaction is removed by its end only", z3.Implies(leaves, z3.And(it.is_its, by)), there, direct=True
+        "a transaction is removed by its end only", z3.Implies(leaves, z3.And(it.is_its, by)), premises, direct=True
     )
     comes = z3.And(z3.Not(was.defined), then.defined)
     begins = z3.And(it.is_its, is_word(record["op"], "NEW"), is_word(after["status"], "OPEN"))
-    proof.show("a transaction is added by its beginning only", z3.Implies(comes, begins), there, direct=True)
+    proof.show("a transaction is added by its beginning only", z3.Implies(comes, begins), premises, direct=True)
     for name in ("partitions", "subscriptions"):
         kept = z3.Implies(z3.And(both, before[name][i]), after[name][i])
-        proof.show("no participant is lost", kept, there, direct=True)
+        proof.show("no participant is lost", kept, premises, direct=True)
         open_ = z3.Implies(z3.And(both, after[name][i], z3.Not(before[name][i])), is_word(before["status"], "OPEN"))
-        proof.show("participants are added only while it is open", open_, there, direct=True)
+        proof.show("participants are added only while it is open", open_, premises, direct=True)
 
 
 def _run_of_transitions(proof: Proof, draw: random.Random) -> None:
@@ -309,9 +309,9 @@ def ended_transaction_is_not_recovered() -> Answer:
         ends = z3.And(it.is_its, in_time, is_word(record["op"], "UPDATE"), is_word(record["to"], *ENDS))
         begun, has_ended = z3.Or(run.begun, begins), z3.Or(run.has_ended, ends)
         in_order = z3.Implies(z3.And(it.is_its, in_time, first_is_left), is_left)
-        there = [*known, *when, in_order]
-        reads = [([*there, is_left, *paths], again) for paths, again in it.replays(run.again, there)]
-        for given, again in (*reads, ([*there, z3.Not(is_left)], run.again)):
+        premises = [*known, *when, in_order]
+        reads = [([*premises, is_left, *paths], again) for paths, again in it.replays(run.again, premises)]
+        for given, again in (*reads, ([*premises, z3.Not(is_left)], run.again)):
             then = After(live, again, begun, has_ended)
             proof.show("one more record", holds(then, first_is_left), given)
             proof.show("an ended transaction is not recovered", z3.Implies(has_ended, z3.Not(again.defined)), given)

@@ -102,16 +102,16 @@ def batch_is_less_than_two_limits() -> Answer:
         most = 2 * it.max_bytes - 2 if limit == "trigger" else it.max_bytes
         for name, paths, out in it.steps():
             for path in paths:
-                there = [*it.known, *path.when]
-                proof.possible(name, there)
-                proof.show(f"below both limits after {name}", it.holds(path.value), there)
+                premises = [*it.known, *path.when]
+                proof.possible(name, premises)
+                proof.show(f"below both limits after {name}", it.holds(path.value), premises)
             flushes = flushes_in(out)
             proof.need(f"{name} may flush", bool(flushes) or name == "a close")
             for flush, call in flushes:
-                there = [*it.known, *call.when]
-                proof.possible(f"a flush by {name}", there)
+                premises = [*it.known, *call.when]
+                proof.possible(f"a flush by {name}", premises)
                 within = z3.And(flush["records"] >= 1, flush["records"] <= it.max_records, flush["size"] <= most)
-                proof.show(f"a flush by {name}", within, there, direct=True)
+                proof.show(f"a flush by {name}", within, premises, direct=True)
     for cfg, what, flushed, s in runs(200):
         most = 2 * cfg.max_bytes - 2 if cfg.size_limit == "trigger" else cfg.max_bytes
         fits = all(each.records <= cfg.max_records and each.size <= most for each in flushed)
@@ -152,11 +152,11 @@ def records_before_bytes() -> Answer:
     }
     flushes = flushes_in(out)
     for flush, call in flushes:
-        trigger, there = flush["trigger"], [*it.known, *call.when]
+        trigger, premises = flush["trigger"], [*it.known, *call.when]
         is_it = z3.Or(*[z3.And(code_is(trigger, name), cause) for name, cause in wanted.items()])
-        proof.show("a flush has its trigger", is_it, there, direct=True)
+        proof.show("a flush has its trigger", is_it, premises, direct=True)
         whole = z3.And(flush["records"] == z3.If(large, it.count, count), flush["size"] == z3.If(large, it.size, total))
-        proof.show("a flush is the whole buffer", whole, there, direct=True)
+        proof.show("a flush is the whole buffer", whole, premises, direct=True)
     happens = [z3.And(*call.when) for _, call in flushes]
     for name, cause in wanted.items():
         proof.possible(f"a flush for {name}", [*it.known, cause])
@@ -237,19 +237,19 @@ def callback_has_position() -> Answer:
     proof.need("callbacks of batches and of plain records complete", len(completions) == 2)
     for call in completions:
         [all_of_them] = call.arguments
-        answer, there = all_of_them.at(k).fields, [*known, *call.when]
-        proof.possible("an entry", there)
-        proof.show("each one", all_of_them.length == records.length, there, direct=True)
-        proof.show("its own record", answer["record"] == records.at(k), there, direct=True)
+        answer, premises = all_of_them.at(k).fields, [*known, *call.when]
+        proof.possible("an entry", premises)
+        proof.show("each one", all_of_them.length == records.length, premises, direct=True)
+        proof.show("its own record", answer["record"] == records.at(k), premises, direct=True)
         where = as_term(equal(answer["position"], Position(s.fields["ledger"], s.fields["next_entry"])))
-        proof.show("the position of the entry", where, there, direct=True)
+        proof.show("the position of the entry", where, premises, direct=True)
         placed = [
             as_term(equal(answer[name], value)) for name, value in (("batch_index", k), ("batch_size", records.length))
         ]
         bare = [as_term(equal(answer[name], None)) for name in ("batch_index", "batch_size")]
         batched = write.fields["batched"]
-        proof.show("in a batch", z3.Implies(batched, z3.And(*placed)), there, direct=True)
-        proof.show("alone", z3.Implies(z3.Not(batched), z3.And(*bare)), there, direct=True)
+        proof.show("in a batch", z3.Implies(batched, z3.And(*placed)), premises, direct=True)
+        proof.show("alone", z3.Implies(z3.Not(batched), z3.And(*bare)), premises, direct=True)
     for n in range(1, 101):
         effects, numbers = model.EffectCollector(), tuple(range(n, 2 * n))
         after = model.completed(state.start(Config()), Write(1, True, numbers, 0), effects)
