@@ -49,7 +49,7 @@ class ManagedLedger:
         types = [cfg.types[i % len(cfg.types)] for i in range(cfg.subscriptions)]
         self._subscriptions = [LiveSubscription(each, self._key_of) for each in types]
         self._by_mark = cfg.invalidates_by_mark_delete and not cfg.counts_reads
-        self._readers: dict[int, tuple[int, Kind]] = {}  # pending request to the cache -> its subscription and read
+        self._readers: dict[int, tuple[int, Kind]] = {}  # pending request -> its subscription, kind of its read
 
     # ---- the log
 
@@ -227,7 +227,10 @@ class ManagedLedger:
         return None
 
     def redeliver(self, subscription: int, consumer: int) -> Refused | None:
-        """Puts the entries that a consumer holds into the replay queue. O(entries that it holds)."""
+        """Puts the entries that a consumer holds into the replay queue. O(entries that it holds).
+
+        The active consumer of a failover subscription restarts the subscription instead, as `_restart`.
+        """
         sub = self._subscriptions[subscription]
         connected = sub.consumers.get(consumer)
         if connected is None:
@@ -444,7 +447,7 @@ class ManagedLedger:
         return ahead - len([p for p in sub.acked if p >= sub.read_position])
 
     def check_backlogged_cursors(self) -> Refused | None:
-        """Activates cursors with consumers and a small backlog. O(subscriptions * ledgers)."""
+        """Activates cursors with consumers and a small backlog, deactivates all others. O(subscriptions * ledgers)."""
         if self.cfg.counts_reads:
             return Refused("unsupported", "a cursor is active while it has consumers")
         for number, sub in enumerate(self._subscriptions):
@@ -498,7 +501,7 @@ class ManagedLedger:
         if waiting != self._readers or waiting.keys() != self._cache.pending_requests():
             wrong.append("the readers of requests are not the outstanding reads")
         if self._last != max(self._ledgers):
-            wrong.append("entries are not added to the last ledger")
+            wrong.append("the ledger of the next entry is not the last ledger")
         return wrong
 
     def view(self) -> State:

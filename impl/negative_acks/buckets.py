@@ -1,7 +1,8 @@
 """Compressed buckets of pending entries.
 
     open buckets    the buckets that were created last. The entries of a ledger are a progression (first, step, last)
-                    while they are evenly spaced and arrive in order, and otherwise a bitmap
+                    while they are evenly spaced and arrive in order, and otherwise a bitmap. They are a set if an entry
+                    id does not fit in 32 bits
     sealed buckets  older buckets, packed into pages. A page is bytes, with its buckets in order of time
     reopened        a nack for a sealed bucket creates an open bucket of the same time. Such parts of a bucket are
                     merged when they are read
@@ -10,7 +11,7 @@ The more pages there are, the more buckets may be open, and the larger pages bec
 bucket at a time. A ledger's entries are stored in the shortest of these forms:
 
     progression    first, step, count
-    gaps           one byte per gap. A gap of 255 or more has one more byte, 255, for each 255 in it
+    gaps           one byte per gap. A gap of 255 or more is a byte 255 for each 255 in the gap, then the remainder
     varints        gaps in groups of seven bits, for few entries that are far apart
     bitmap         a Roaring bitmap with run containers where they are smaller, for dense irregular entries
 

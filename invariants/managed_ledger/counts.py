@@ -57,7 +57,10 @@ def is_asked_for(s: State, sub: Subscription, position: Position) -> bool:
 
 
 def awaits(s: State, sub: Subscription, storage_read: int, position: Position) -> bool:
-    """Whether the normal read of a subscription awaits an entry from a storage read."""
+    """Whether the normal read of a subscription awaits an entry from a storage read.
+
+    A request consists of parts. A part of the kind "awaited" waits for the entries of one storage read.
+    """
     requests = sub.normal_read.requests if sub.normal_read is not None else ()
     return any(
         part.kind == "awaited" and part.first <= position.entry <= part.last and part.read == storage_read
@@ -137,8 +140,8 @@ def entry_from_storage_expects_reads_of_cursors_at_or_before_reader(
 ) -> bool:
     """The count of an entry from storage is the number of active cursors at or before its reader when storage answers.
 
-    Entries that a replay read requested from storage are not cached. If the reader is inactive when storage answers,
-    the entries are not cached.
+    The entries are not cached if a replay read requested them, if the reader is inactive when storage answers, or if
+    the cache is disabled.
     """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
@@ -213,7 +216,7 @@ def completes_only_uncancelled_reads(s: State, event: Event) -> bool:
 def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
     """Whether a step must change the count and the deliveries to come of a cached entry by the same number.
 
-    A copy shares the count of the cached entry, unless the entry was evicted and cached again after it was copied.
+    A copy shares the count of the cached entry, unless the entry was evicted and cached again since the copy was made.
 
         storage answers          false for an entry of the answer, which may get another `EntryReadCountHandlerImpl`.
                                  False for every entry if a request fails, or if one of a cancelled normal read
@@ -297,7 +300,10 @@ def entry_deleted_before_its_read_remains_counted(cfg: Config, before: State, ev
 
 @sometimes(managed_ledger, on=("complete_storage_read",), given=with_counts)
 def entry_of_failed_read_remains_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a failed storage read, a request reads also its cached entries from storage: their counts do not fall."""
+    """After a failed storage read, a request gives its cached copies back, and the counts of these entries do not fall.
+
+    The request then reads all its entries from storage.
+    """
     return not event.arguments["success"] and any(each > 0 for each in new_differences(before, after))
 
 

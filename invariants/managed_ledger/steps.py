@@ -163,8 +163,9 @@ def entry_is_acknowledged_only_by_ack_or_seek(cfg: Config, before: State, event:
 def read_takes_entries_to_replay_then_the_next_ones(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read takes the first entries of the replay queue, or else the next entries of one ledger at the read position.
 
+    Permits and `dispatcherMaxReadBatchSize` limit the number of entries. No normal read starts during another one.
     Key_Shared: a replay read takes only entries whose consumer has a permit left, and whose key no other consumer
-    holds. Permits and `dispatcherMaxReadBatchSize` limit the number of entries.
+    holds. `look_ahead` limits a normal read (`limits_look_ahead`).
     """
     if not isinstance(event.outcome, Started):
         return True
@@ -251,11 +252,12 @@ def starts_again(cfg: Config, number: int, before: Subscription, after: Subscrip
 def dispatch_sends_what_consumers_can_take(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Each entry of a complete read is skipped if it is acknowledged, sent if its consumer can take it, or put back.
 
-    A Shared consumer needs a permit. A Key_Shared consumer needs a permit; moreover, no other consumer may hold the
-    key, and the replay queue may have no entry that must be sent first (`replay_order`). With `replay_order`
-    any_of_key, no entry is sent if the replay queue now begins before `min_replayed_position`. All entries are
-    discarded if no consumer is connected, or if the read is a cancelled normal read; with
-    `discards_cancelled_replay_read`, also if it is a cancelled replay read.
+    A Failover consumer can take every entry. A Shared consumer needs a permit. A Key_Shared consumer needs a permit;
+    moreover, no other consumer may hold the key, and the replay queue may have no entry that must be sent first
+    (`replay_order`). There are two exceptions. All entries are discarded if no consumer is connected, or if the read
+    was cancelled (a replay read only with `discards_cancelled_replay_read`). No entry of a Key_Shared read is sent if
+    the replay queue now begins before `min_replayed_position`: the entries of a normal read are put back, those of a
+    replay read are discarded.
     """
     if not isinstance(event.outcome, Dispatched):
         return True

@@ -6,26 +6,30 @@ Models `ManagedLedgerImpl`, `OpAddEntry`, `OpReadEntry`, `ManagedCursorImpl`, `P
 One step is one add, one start of a read, one answer of storage, one `sendMessagesToConsumers`, one call of a client, or
 one run of a task.
 
-    add        the entry is cached with the number of active cursors as its expected read count ("count"). If no cursor
-               is active, the entry is cached only in the grace period, without a count. A shadow topic caches no added
-               entry
-    read       a normal read from the read position, or a replay read of entries of the replay queue; cached entries
-               come from the cache, the others from storage
-    storage    storage answers a storage read. All entries of the answer to a normal read get the same count: the number
-               of active cursors at or before the reading cursor at this time. They are cached if this number is
-               positive. The answer to a replay read is not cached
-    dispatch   an entry is sent to a consumer, put back for replay, or skipped if it is acknowledged. An entry that is
-               put back is released after its count was raised by 1. A skipped entry is released
-    release    a sent entry is released when it has been written to the connection. A release lowers the count by 1
-    inactive   a cursor is inactive while it has no consumers. When the last consumer leaves, outstanding reads are
-               cancelled. A cancelled read still completes. Then it is discarded, and the cursor is rewound. Without
-               `discards_cancelled_replay_read`, a cancelled replay read is sent if a consumer is connected again
+Each subscription has a cursor, and a dispatcher that reads entries and sends them to consumers. All cursors share the
+entry cache. The expected read count ("count") of a cached entry is the number of reads that the cache still expects. If
+an entry with a positive count expires, it is requeued instead of evicted, at most `Config.max_requeue_times` times.
 
-Without counts (`cacheEvictionByExpectedReadCount` off), other rules decide what is cached. `checkBackloggedCursors`
-activates cursors with consumers and a small backlog; there is no grace period. Entries before the slowest active cursor
-leave the cache. Entries from storage are cached with the count 1 for cursors whose `isCacheReadEntry` is set.
-`checkCursorsToCacheEntries` sets it for cursors with a large backlog that is similar to the backlogs of enough other
-cursors. For both checks, the backlog is the number of unread entries (`ManagedCursorImpl.getNumberOfEntries`).
+    add        the entry is cached, and its count is the number of active cursors. If no cursor is active, the entry is
+               cached only in the grace period, and has no count. A shadow topic caches no added entry
+    read       a dispatcher starts a normal read, of entries from the read position on, or a replay read, of entries in
+               the replay queue. Cached entries come from the cache, the others from storage
+    storage    storage answers a storage read. All entries of the answer to a normal read get the same count: the number
+               of active cursors that are then at the position of the reading cursor or before it. The entries are
+               cached if the count is positive. The answer to a replay read is not cached
+    dispatch   each entry of a complete read is skipped if it is acknowledged, sent if a consumer can take it, and
+               otherwise put back into the replay queue, which raises its count by 1
+    release    lowers the count by 1. A skipped entry, and an entry that is put back, are released at once, a sent entry
+               when it has been written to the connection
+    inactive   a cursor is active while it has consumers. When the last consumer leaves, outstanding reads are
+               cancelled. A cancelled read still completes. Then it is discarded: its entries are given back, and their
+               counts stay as they are. The cursor is rewound to the mark-delete position
+
+Without counts (`cacheEvictionByExpectedReadCount` off), two periodic checks by the backlog decide what is cached. The
+backlog is the number of unread entries (`ManagedCursorImpl.getNumberOfEntries`). `checkBackloggedCursors` activates
+cursors with consumers and a small backlog; there is no grace period. Entries before the slowest active cursor leave the
+cache. `checkCursorsToCacheEntries` sets `isCacheReadEntry` of cursors with a large backlog that is similar to the
+backlogs of enough other cursors. Entries that such a cursor reads from storage are cached with the count 1.
 
 State: the ledgers of the topic, the entry cache, the container of active cursors, and for each subscription its cursor
 and dispatcher: read and mark-delete position, acknowledged entries, consumers with permits and pending acks, replay

@@ -37,9 +37,9 @@ class Config(NamedTuple):
     #: immediate: an eviction task runs in the step that triggers it. queued: the task runs in a later step
     eviction_task: Literal["immediate", "queued"] = "queued"
 
-    #: "With counts" means that this setting is on, "without counts" that it is off. With counts, the expected read
-    #: count ("count") of an entry is a number of active cursors, and a cursor is active while it has consumers
-    #: (PIP-430). Without counts, an added entry has no count, and a cached entry from storage has the count 1
+    #: whether the cache uses expected read counts (PIP-430). "With counts" means that this setting is on, "without
+    #: counts" that it is off. Without counts, an added entry has no count, and a cached entry from storage has the
+    #: count 1
     counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", (("4.1", True),))] = True
     #: without counts: whether the entries before the slowest mark-delete position of the active cursors are invalidated
     #: (true), or the entries before their slowest read position (false)
@@ -129,8 +129,8 @@ class Config(NamedTuple):
             },
         ),
     ] = "earlier_of_key"
-    #: whether a cancelled replay read is discarded (true) or sent to the present consumers (false). A replay read is
-    #: cancelled when the last consumer leaves. Without present consumers, any read is discarded
+    #: whether a cancelled replay read is always discarded. false: it is sent if a consumer is connected again when the
+    #: read is dispatched. A replay read is cancelled when the last consumer leaves
     discards_cancelled_replay_read: Annotated[
         bool,
         Rule(
@@ -182,8 +182,8 @@ class Read(NamedTuple):
     #: one for each entry
     requests: tuple[int, ...]
     entries: tuple[ReadEntry, ...]  # entries that complete requests returned, by position
-    #: shouldRewindBeforeReadingOrReplaying: the cursor will be rewound in the step in which the read ends: `dispatch`,
-    #: or the failure of its last request. `dispatcher.is_discarded` decides whether its entries are discarded
+    #: shouldRewindBeforeReadingOrReplaying: the cursor will be rewound when the read ends: in `dispatch` or, if a
+    #: request failed, when no request is left. `dispatcher.is_discarded` decides whether `dispatch` discards the read
     cancelled: bool
     failed: bool  # whether a request failed
     #: minReplayedPosition: first position of the replay queue when the read began; None if the queue was empty or
@@ -206,7 +206,7 @@ class Subscription(NamedTuple):
     read_position: Position  # readPosition
     mark_delete: Position  # markDeletePosition; entry id -1: the position before the first entry of a ledger
     acked: tuple[Position, ...]  # individuallyDeletedMessages, by position
-    caches_reads: bool  # isCacheReadEntry
+    caches_reads: bool  # isCacheReadEntry; without counts: whether entries that it reads from storage are cached
     consumers: tuple[Consumer, ...]  # by number
     replay: tuple[Position, ...]  # redeliveryMessages, by position
     normal_read: Read | None  # havePendingRead
@@ -292,7 +292,7 @@ def cache_config(cfg: Config, ledgers: tuple[Ledger, ...]) -> entry_cache.Config
 
 @lru_cache(maxsize=256)
 def active_config(cfg: Config) -> active_cursors.Config:
-    """Returns the config of the container of active cursors; without counts there is no grace period."""
+    """Returns the config of the container of active cursors. Without counts there is no grace period."""
     return active_cursors.Config(cursors=cfg.subscriptions, grace_ms=cfg.grace_ms if cfg.counts_reads else 0)
 
 

@@ -27,7 +27,7 @@ Differences from the shipped clients (each a rule of `Config`; see `fuzz/defects
   * the minimum delay applies to backoffs, too; negative delays and negative ids are rejected;
   * a run removes all due buckets, and a redelivery command has each entry once;
   * a closed tracker stays closed, and a timer task that runs after close does nothing;
-  * all chunks of a nacked chunked message are redelivered; the kind of the nacked id makes no difference.
+  * all chunks of a nacked chunked message are redelivered, whatever the class of the nacked message id.
 
 Not modelled:
   * the tracker's lock, and the time between the removal of due buckets and `redeliverUnacknowledgedMessages`;
@@ -339,7 +339,7 @@ def timer_after_nack(cfg: Config, s: State, time: int, delay: int) -> int | None
     With the default rules, a nack in an earlier bucket makes the deadline earlier, and no nack postpones it.
     """
     if s.status == "closed":
-        return s.timer
+        return s.timer  # a nack after close arms no timer, even if it is accepted (`after_close`)
     if cfg.timer == "first_bucket":
         at = timer_for_bucket(cfg, s, time)
         return at if s.timer is None or at < s.timer else s.timer
@@ -385,7 +385,10 @@ def split_due(cfg: Config, s: State) -> tuple[list[Bucket], tuple[Bucket, ...], 
 
 
 def trigger_redelivery(cfg: Config, s: State) -> tuple[State, tuple[MessageId, ...]]:
-    """Runs the timer task: removes the due buckets, re-arms the timer, returns the ids to redeliver in one command."""
+    """Runs the timer task: removes the due buckets, re-arms the timer, returns the ids to redeliver in one command.
+
+    Retained ids and chunked messages that the command redelivers are removed, too.
+    """
     due, remaining, tree = split_due(cfg, s)
     timer = timer_after_run(cfg, s, remaining)
     if not due:
