@@ -99,7 +99,7 @@ def wait_for(ready: Callable[[], Any], process: subprocess.Popen[Any]) -> None:
 
 
 def descendants(top: int, word: bytes = b"") -> list[int]:
-    """Returns the ids of a process and its descendants, of those whose command line has a word."""
+    """Returns the ids of a process and its descendants, if their command lines have the word."""
     parents, names = {}, {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():

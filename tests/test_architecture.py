@@ -95,7 +95,7 @@ def test_no_engine_names_a_component(path: Path) -> None:
 
 @pytest.mark.parametrize("name", subject_names())
 def test_every_property_that_is_written_is_checked(name: str) -> None:
-    """Also one in a module that the component's package does not import."""
+    """This includes a property in a module that the component's package does not import."""
     folder, kinds = ROOT / "invariants", {"always", "sometimes", "eventually"}
     files = [*folder.glob(f"{name}.py"), *(folder / name).glob("*.py")]
     functions = [n for path in files for n in parsed(path).body if isinstance(n, ast.FunctionDef)]
@@ -213,7 +213,7 @@ def test_a_rule_says_where_each_of_its_other_values_is_from(name: str) -> None:
 
 
 def test_nothing_is_pickled_or_evaluated() -> None:
-    """Traces and tables are data. What is compiled is our own source: to seed a bug, for the method of a record, and to
+    """Traces and tables are data. Only our own source is compiled: to seed a bug, for the method of a record, and to
     evaluate the parts of a property."""
     for path in SOURCES:
         calls = {n.func.id for n in ast.walk(parsed(path)) if isinstance(n, ast.Call) and isinstance(n.func, ast.Name)}

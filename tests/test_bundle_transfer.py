@@ -336,7 +336,7 @@ def test_failed_address_is_used_once() -> None:
     [("V1a", 2, 9_592), ("V1b", 2, 9_417), ("V2", 2, 11_428), ("V3", 1, 3_128), ("V4", 2, 3_348)],
 )
 def test_variant_breaks_no_property_and_strands_no_client(variant: str, messages: int, states: int) -> None:
-    """The whole of scope smoke. V3 resends twice, which its bound of entries permits for one message only."""
+    """The explorer visits the whole scope smoke. V3 resends twice, so the bound of entries permits one message only."""
     scope = SUBJECT.scopes["smoke"]
     found = explore(Space(SUBJECT, variant, replace(scope, bounds={**scope.bounds, "messages": messages})))
     assert (found.distinct_states, found.violations, found.lassos) == (states, [], [])
@@ -344,7 +344,7 @@ def test_variant_breaks_no_property_and_strands_no_client(variant: str, messages
 
 @pytest.mark.nightly
 def test_broker_that_shuts_down_on_session_loss_breaks_no_property() -> None:
-    """The session-expired policy `shutdown` in the whole of scope session."""
+    """The explorer visits the whole scope session with the session-expired policy `shutdown`."""
     found = explore(find_space(SUBJECT, "session", "session-loss-shuts-down"))
     assert (found.distinct_states, found.violations, found.lassos) == (1_924, [], [])
 

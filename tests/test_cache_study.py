@@ -309,7 +309,7 @@ def test_reads_end_with_a_ledger_and_acknowledged_ledgers_leave_the_cache() -> N
 
 
 class Behind(Simple):
-    """The queue of `impl/range_cache` without counts, with the read path of branch 4.0."""
+    """The queue of `impl/range_cache` without counts, behind the read path of branch 4.0."""
 
     def __init__(self, env: Environment) -> None:
         super().__init__(env, Rules(None, 0, invalidates=False))

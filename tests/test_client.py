@@ -153,7 +153,7 @@ def test_a_client_that_is_held_up_is_late_and_violates_nothing(harness: Harness)
 
 
 def test_ack_sets_are_those_of_the_batch_at_each_flush(harness: Harness) -> None:
-    """Two words, a cumulative ack into the batch, and what is left after a reconnection."""
+    """Ack sets of 65 messages have two words. After a reconnection, a cumulative ack goes up to the middle."""
     scenario = find_scenario("batch_acks")
     steps = (("batch",), ("acknowledge", "first"), ("acknowledge", "last"), ("drop",), ("cumulative", "middle"))
     observed = execute(harness, scenario, Schedule({"size": 65}, steps))

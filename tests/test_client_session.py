@@ -208,7 +208,7 @@ def test_a_batch_costs_its_size_and_may_overdraw_permits() -> None:
 
 
 def test_corrupt_batch_returns_its_permits() -> None:
-    """As observed in C++, it returns one."""
+    """As observed in C++, the client returns one permit."""
     cfg = Config(stored=2, batch_size=5, receiver_queue_size=10)
     steps = (*CONSUMER, ("dispatch_corrupt",), ("handle", "consumer"))
     state = done(cfg, *steps)
@@ -249,7 +249,7 @@ def test_index_acks_are_sent_one_by_one() -> None:
 
 @pytest.mark.parametrize(("index_acks", "covered"), [(True, 2), (False, -1)])
 def test_cumulative_ack_inside_a_batch(index_acks: bool, covered: int) -> None:
-    """With index acks it carries the ack set, otherwise it is an ack of the entry before."""
+    """With index acks, the ack carries an ack set. Otherwise it is an ack of the entry before."""
     cfg = FIVE._replace(index_acks=index_acks)
     assert ran(cfg, *BATCH, ("acknowledge_cumulative", 2))[1][-1] == covered
 
@@ -292,7 +292,7 @@ LOST_ACK = (
 
 
 def test_lost_cumulative_ack_does_not_hide_its_messages() -> None:
-    """As observed in C++, they are dropped for the life of the consumer."""
+    """As observed in C++, the messages are dropped as long as the consumer lives."""
     assert ran(Config(stored=1), *LOST_ACK)[1][-1] == "queued"
     assert ran(Config(stored=1, cumulative_ack_hides_for_ever=True), *LOST_ACK)[1][-1] == "dropped"
 

@@ -71,7 +71,7 @@ def redelivered(cfg: Config, *steps: tuple[Any, ...]) -> list[tuple[int, list[Po
 
 
 def test_a_shorter_nack_does_not_wait_for_a_longer_one() -> None:
-    """A nack for 600 s at 0 s, another for 10 s at 1 s: the second is due at 11 s. The Java client waits to 600 s."""
+    """A nack for 600 s at 0 s, and a nack for 10 s at 1 s, due at 11 s. The Java client redelivers both at 600 s."""
     steps = [nack(A, 2), wait(1_000), nack(B, 0), wait(700_000)]
     assert redelivered(BASE, *steps) == [(11_000, [B]), (600_000, [A])]
     assert redelivered(JAVA, *steps) == [(600_000, [A, B])]
@@ -347,7 +347,7 @@ def test_the_hash_map_doubles_above_its_fill_factor(count: int, slots: int) -> N
 
 
 def test_the_hash_map_halves_below_its_idle_factor() -> None:
-    """PIP-393: at most 32 / 0.15 = 213 bytes per entry. This needs removals; while growing it is at most 97."""
+    """PIP-393: at most 32 / 0.15 = 213 bytes per entry. Only removals lead there: a growing map has at most 97."""
     peak = 2**21 * 66 // 100
     idle = 2**21 * 15 // 100
     assert space.hash_map_slots(idle, peak) == 2**21

@@ -46,7 +46,7 @@ def event(line: Line, **more: Any) -> Line:
 
 
 def java(value: Any) -> str:
-    """The value as Java prints it."""
+    """Returns the value as Java prints it."""
     return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 

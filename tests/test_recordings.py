@@ -56,7 +56,7 @@ def test_every_operation_agrees_under_the_recorded_version(name: str) -> None:
 
 
 def shown(mapping: TraceMapping) -> dict[str, list[tuple[int, str]]]:
-    """Returns the deviations under the reference: by name, the numbers of operations until then, and the traces."""
+    """Returns by deviation the traces that show it under the reference, with the number of operations until then."""
     found: dict[str, list[tuple[int, str]]] = {}
     for name in FILES:
         for trace in traces(name):

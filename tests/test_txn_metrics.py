@@ -48,7 +48,7 @@ def scrape(metrics: TxnMetrics) -> Scraped:
 
 
 def total(scraped: Scraped, name: str) -> float:
-    """The sum of all samples of that name."""
+    """Returns the sum of all samples of that name."""
     return sum(value for (found, _), value in scraped.items() if found == name)
 
 

@@ -190,7 +190,7 @@ def test_flush_by_records_keeps_the_tick() -> None:
 
 
 def test_slow_executor_has_at_most_one_tick() -> None:
-    """The avalanche of ticks that apache/pulsar#16679 ended."""
+    """Before apache/pulsar#16679, a slow executor accumulated ticks."""
     s, outcomes = after(QUEUED, wait(1000))
     assert (s.tasks, s.timer, outcomes[0].number) == (("tick",), None, 1)
     s, _ = after(QUEUED, run(), start_at=s)
@@ -198,7 +198,7 @@ def test_slow_executor_has_at_most_one_tick() -> None:
 
 
 def test_record_added_after_a_tick_is_flushed_by_the_next() -> None:
-    """It waited for two delays before apache/pulsar#16679."""
+    """Before apache/pulsar#16679, the record waited for two delays."""
     _, outcomes = after(REFERENCE, wait(15), add(1), wait(5))
     assert outcomes[-1].flushes == (Flush("delay", 1, 1, 5),)
 
