@@ -9,19 +9,19 @@
             if the canonical form of the next state is new:
                 append it to the states if it is within the scope's bounds; otherwise only check its state properties
 
-The search records the first failure of each property, and the first of each kind at each action. States are found in
-the order of their depth, so no later failure of this property, or of this kind and action, has a shorter trace. A
-counterexample is a trace from the initial state to a failure. Its replay checks no property but the failed one. An
-exception of the model, of a property or of the implementation is a finding; the search continues with the other calls.
+A failure is a violated property, a difference, or an exception of the model, of a property or of the implementation.
+After a failure, the search continues. It records the first failure of each property, and otherwise the first of each
+kind at each action. States are found in the order of their depth, so the failures that are not recorded have no shorter
+traces. Each recorded failure is then replayed from the initial state (`explained`), which gives the counterexample.
 Processes on all cores share the work if many states are unexpanded (`fuzz/explore/shared.py`).
 
-A canonical state represents all states that differ from it only in generated names. The domains are evaluated in the
-canonical state. A trace from the initial state reaches one of the represented states, in which other generated names
-may occur; `Space.concrete` finds the calls of the trace. If one of these calls does not exist, the canonical form
-merges different states: a finding of the kind `canonical`.
+The canonical form of a state represents all states that differ from it only in generated names, such as ids. The search
+visits canonical forms only, and takes the calls that the domains have there. In a trace from the initial state, the
+states may have other generated names; `Space.concrete` finds the calls of the trace. If one of these calls does not
+exist, the canonical form merges different states: a finding of the kind `canonical`.
 
-The search does not check properties that take history variables, because a history variable would multiply the states.
-`fuzz/explore/edge_cover.py` checks these properties on its runs.
+The search does not check properties that take history variables (`invariants/properties.py`), because a history
+variable would multiply the states. `fuzz/explore/edge_cover.py` checks these properties on its runs.
 
 After the search, `eventually` properties are checked on the graph. A counterexample is a trace to a fair cycle in which
 the property is never true (`_fair_cycle`).
@@ -335,7 +335,7 @@ class Search:
         self.failure_keys: set[tuple[Kind, str]] = set()
         #: states outside the bounds whose properties were checked
         self.outside: set[Any] = set()
-        #: the move that is being taken, with the checks of the next state; None while the expanded state is checked
+        #: the move that is taken and checked at the moment; None while the expanded state is checked
         self.current_move: Move | None = None
         #: the name of the property that hung; None if none did
         self.hung_property: str | None = None
@@ -579,12 +579,15 @@ def _fair_cycle(space: Space, graph: Graph, holds: Callable[..., bool], fair: fr
     """Returns the states of a trace to a fair cycle in which a property is never true; None if there is no such cycle.
 
     Only fair actions are taken (`invariants/properties.py`). A fair cycle is a strongly connected component of states
-    in which `holds` is false, and in which each fair action is taken, or is disabled in some state (weak fairness). A
-    single state in which all fair actions are disabled is one, too. An action is disabled in a state if with all
-    arguments it raises an exception, or leaves the canonical state unchanged. Fair steps may exceed the bounds by
-    LIVENESS_MARGIN; a step that exceeds the margin counts as a self-loop. So a bound hides no cycle, but may cause a
-    false one: then widen the bound. Cost: linear in states and fair transitions.
+    in which `holds` is false, and in which a run can stay forever without being unfair to an action: each fair action
+    is taken in the component, or is disabled in one of its states (weak fairness). A single state in which all fair
+    actions are disabled is a fair cycle, too. An action is disabled in a state if each of its calls raises an
+    exception, or leaves the canonical state unchanged.
+
+    Fair steps may exceed the bounds by LIVENESS_MARGIN; a step that exceeds the margin counts as a self-loop. So a
+    bound hides no cycle, but may cause a false one: then widen the bound. Cost: linear in states and fair transitions.
     """
+    # the graph of the search, to which `_fair_steps` adds the states outside the bounds and within the margin
     wide = Graph(list(graph.states), array("q", graph.parents), graph.offsets, graph.targets)
     numbers = {state: i for i, state in enumerate(wide.states)}
     is_true = [holds(space.cfg, state) for state in wide.states]
@@ -622,6 +625,7 @@ def _fair_steps(
     targets inside the scope; only transitions that left the scope are taken again. `is_true` has the value of `holds`
     in each state of the scope.
     """
+    # None: the state is outside the scope, and the search has taken no move there
     first = wide.offsets[number] if number < len(wide.offsets) - 1 else None
     for k, (name, act, _, arguments) in space.moves_of(wide.states[number], fair):
         target = OUTSIDE if first is None else wide.targets[first + k]
@@ -644,7 +648,7 @@ def _fair_steps(
             numbers[form] = len(wide.states)
             wide.states.append(form)
             wide.parents.append(number)
-        yield name, numbers.get(form, number)
+        yield name, numbers.get(form, number)  # beyond the margin, a self-loop
 
 
 def _components(edges: dict[int, list[tuple[str, int]]]) -> Iterator[list[int]]:

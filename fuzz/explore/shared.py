@@ -83,7 +83,7 @@ def run_shared(
             results = [member.expand(hang_seconds, progress), *[_received(parent_end) for parent_end, _ in pipes]]
             hung = min((each.hung for each in results if each.hung is not None), default=None)
             found = [_with_earlier_parents(each.found, hung) for each in results]
-            base = len(search.graph.states) - len(results[0].found)
+            base = len(search.graph.states) - len(results[0].found)  # the number of the first new state of the batch
             _forget_states(search, base + len(found[0]))  # new states are in the order of their parents
             next_state.value = base
             for parent_end, _ in pipes:
@@ -240,7 +240,7 @@ class _Member:
             number = by_key.get(key)
             if number is None:
                 form = forms[key] if key in forms else search.space.form_after(graph.states[parent], transition)
-                number = numbers.setdefault(form, len(graph.states))
+                number = numbers.setdefault(form, len(graph.states))  # equal states may have different keys
                 if number == len(graph.states):
                     graph.states.append(form)
                     graph.parents.append(parent)

@@ -129,6 +129,7 @@ def _expanded(names: SpaceNames, part: Iterable[tuple[bytes, bytes]]) -> Iterato
     space = names.build()
     transitions = 0
     for text, _parent in part:
+        # True: on the implementation, and with properties
         search = Search(space, True, True, state_from_json(space, text))
         try:
             with watchdog(_HANG_SECONDS):

@@ -16,11 +16,11 @@ _encoded = msgspec.msgpack.Encoder().encode
 
 
 def same(a: Any, b: Any) -> bool:
-    """Returns whether two values are equal and of one class, and their parts have the same MessagePack types.
+    """Returns whether two values are equal, of one class, and have the same MessagePack encoding, which is fast.
 
-    1.0 differs from 1, and True from 1, also inside a value. A named tuple inside a value equals the tuple of its
-    fields, and a set there often equals a frozenset, because encodings are compared, which is fast. `exact`
-    distinguishes both.
+    So 1 differs from 1.0 and from True, also inside a value. Inside a value, the encoding does not distinguish a named
+    tuple from the tuple of its fields, and mostly not a set from a frozenset: `exact` does. Sets whose members are
+    encoded in different orders are compared as by `exact`.
     """
     if a is b:
         return True
@@ -59,8 +59,8 @@ def _same_members(a: Any, b: Any) -> bool:
     return all(each is of_b[each] or _same_types(each, of_b[each]) for each in a)
 
 
-def refusal_changed_state(before: Any, outcome: Any, after: Any) -> bool:
-    """Returns whether an action of the model was refused and returned another state object than it received."""
+def refusal_returned_other_state(before: Any, outcome: Any, after: Any) -> bool:
+    """Returns whether an action of the model was refused and returned another state object, possibly an equal one."""
     return outcome.__class__ is Refused and after is not before
 
 

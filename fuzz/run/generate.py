@@ -60,9 +60,9 @@ _BEGINS = 1 / 64
 #: The probabilities that a burst repeats several calls in turn, and that every second call of a burst is a step of the
 #: system, such as the completion of a write.
 _SEVERAL, _WITH_STEPS = 0.25, 0.25
-#: The probabilities that the arguments of a repeated call are consecutive or drawn each time; otherwise they are
-#: constant. Of consecutive arguments, one integer grows by 1 each time, or (`_ALL`) every integer that can. If none can
-#: grow, the arguments are drawn.
+#: The probabilities that the arguments of a repeated call are consecutive, and that they are drawn each time; otherwise
+#: they are constant. Consecutive: one integer grows by 1 each time; with probability `_ALL`, every integer that can
+#: grow does. If none can grow, the arguments are drawn.
 _CONSECUTIVE, _ALL, _DRAWN = 0.6, 0.25, 0.25
 #: The probability that a trace with bursts has the largest value of a setting that bounds an argument, such as the
 #: number of transactions.
@@ -337,8 +337,8 @@ class Bursts:
         self.choose_one = choose
         self.rng = rng
         self.random = rng.random
-        self.left = 0
-        self.repeated: list[Chooser] = []
+        self.left = 0  # the number of steps left in the burst; 0 outside bursts
+        self.repeated: list[Chooser] = []  # of the burst: what is repeated, in turn
 
     def choose(self, state: Any) -> tuple[ActionCalls, Arguments]:
         """Returns the next call of the burst, or a call of the wrapped chooser if no burst begins."""
@@ -350,6 +350,7 @@ class Bursts:
         return self.repeated[self.left % len(self.repeated)](state)
 
     def _begin(self, state: Any) -> None:
+        """Begins a burst: draws the number of repetitions, and one or more calls to repeat in turn."""
         any_number = range(_REPETITIONS[0], _REPETITIONS[-1] + 1)
         repetitions = self._one_of(_REPETITIONS if self.random() < 0.5 else any_number)
         self.repeated = [self._repeating(*self._call_to_repeat(state), repetitions)]

@@ -2,20 +2,22 @@
 
 A history has operations of several threads, each with the times of its invocation and its return. A history is
 linearizable if the model can execute its operations with the recorded outcomes in some order that keeps real time: an
-operation that returned before another was invoked comes first. In a thread whose operations do not overlap, this holds
-also if the two times are equal. An operation that did not return may have taken effect at any time after its
-invocation, or never.
+operation that returned before another was invoked comes first. An operation that did not return may have taken effect
+at any time after its invocation, or never.
 
-Operations of one thread may overlap. The search divides them into lanes, in which no two overlap. To *place* an
-operation is to append it to an order. A point of the search says how many operations of each lane are placed, and has
-the model's state after them. The search goes from return to return: it extends every point by the returning operation,
-after any operations in flight (just-in-time linearization), and merges equal points. A read, an operation that changes
-nothing, is placed as soon as it has the recorded outcome: an order that has the read later stays valid if the read is
-moved here. States are compared as they are: a canonical form would merge states that differ in generated names, to
-which later arguments and outcomes refer.
+The search builds orders from the front: to *place* an operation is to append it to an order. Operations of one thread
+may overlap. The search divides them into lanes, in which no two overlap, and places the operations of a lane in turn.
+So an order leads to a *point*: how many operations of each lane are placed, and the model's state after them. The
+search continues orders that lead to the same point as one.
 
-The search makes passes. A pass that has too many points drops those with the least likely orders (`_Path`); it can then
-find an order, but not refute the history. The next pass keeps more points, the last pass all.
+The search goes from return to return. Each operation must be placed before it returns, so every point is extended by
+the returning operation, after any operations in flight (just-in-time linearization). A point that cannot be extended is
+dropped. A read, an operation that changes nothing, is placed as soon as it has the recorded outcome: an order that has
+the read later stays valid if the read is moved here. States are compared as they are: a canonical form would merge
+states that differ in generated names, to which later arguments and outcomes refer.
+
+The search makes passes. A pass that has too many points also drops those with the least likely orders (`_Path`); it can
+then find an order, but not refute the history. The next pass keeps more points, the last pass all.
 
 A reduction merges states from which all remaining operations have the same outcomes. So a search with a reduction has
 fewer points, and can refute a history. It cannot confirm one, because it does not know in which state an order ends.
@@ -52,7 +54,7 @@ _MOST_STATES = 8
 _MOST_POINTS = (64, 1024, inf)
 #: The maximum number of points that each of the passes with a reduction keeps.
 _MOST_REDUCED = (256, inf)
-#: The search forgets all nodes if it has more than this many, plus four for each point.
+#: The search forgets its nodes (`_Node`) if it has more than this many, plus four for each point.
 _MOST_NODES = 10_000
 
 
@@ -233,6 +235,7 @@ class _Search:
     ) -> None:
         of_threads: dict[Hashable, list[list[Timed]]] = {}
         for each in sorted(history, key=lambda each: (each.invoked, each.returned)):
+            # in one lane, the operation that returned at a time comes before the one that was invoked at the same time
             lanes = of_threads.setdefault(each.thread, [])
             lane = next((lane for lane in lanes if lane[-1].returned <= each.invoked), None)
             if lane is None:
@@ -375,7 +378,7 @@ class _Search:
         is_exact = True  # no point was dropped
         for at in range(first, len(self.returns)):
             returned, n, i = self.returns[at]
-            after, tried = self._placed(points, returned, (n, i))
+            after, tried = self._extended(points, returned, (n, i))
             if not after:
                 result = Result.NOT_LINEARIZABLE if is_exact else Result.UNDECIDED
                 return Verdict(result, _order(points), self.lanes[n][i], _states(tried)), begin_next
@@ -384,9 +387,10 @@ class _Search:
                     begin_next = at, points
                 after = dict(heapq.nsmallest(int(most), after.items(), key=lambda each: each[1].cost))
                 is_exact = False
+            # renewing merges points, if there is a reduction, and forgets nodes that no point needs
             is_full = len(after) > self.renew_above or len(self.nodes) > _MOST_NODES + 4 * len(after)
             points = self._renewed(after, at + 1) if is_full else after
-        at_end, _ = self._placed(points, inf, None)
+        at_end, _ = self._extended(points, inf, None)
         ends = {point: path for point, path in at_end.items() if self._accepts(point[1].state)}
         if ends:
             return Verdict(Result.LINEARIZABLE, _order(ends)), begin_next
@@ -396,7 +400,7 @@ class _Search:
     def _accepts(self, state: Any) -> bool:
         return self.accepts is None or self.accepts(state)
 
-    def _placed(self, points: _Points, limit: float, returning: tuple[int, int] | None) -> tuple[_Points, _Points]:
+    def _extended(self, points: _Points, limit: float, returning: tuple[int, int] | None) -> tuple[_Points, _Points]:
         """Returns the points in which the returning operation is placed, and all points that were reached.
 
         `returning` is the lane and index of the returning operation. Operations that were invoked up to the time

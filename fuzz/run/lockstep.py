@@ -2,15 +2,15 @@
 
 The fast loop compares outcomes at every step. At the *checked* steps, it also compares the second side's state with the
 model's, and checks the properties. By default, every 16th step and the last step are checked, because a wrong state
-usually stays wrong. Of two profiles, the observations are compared in place of the states.
+usually stays wrong. With another profile as second side, observations are compared in place of states.
 
-After the trace, the fast loop calls the implementation's own check. The fast loop also loads a copy: a second instance
-of the implementation, with the state of the first. The copy's state is compared with the model's.
+After the trace, an implementation checks its structural invariants (`check`). Its `view` and `load` are checked, too:
+a second instance, the *copy*, is loaded with the state of the first, and the copy's state is compared with the model's.
 
 One trace in `THOROUGH_EVERY` is checked thoroughly. Its initial state is checked, too. There and at the last step, the
 comparison with an implementation includes the observations and the classes of all parts. If the trace has more than 16
-steps, the copy is loaded during the trace: after the first checked one of the last 32 steps. After the trace, the copy
-executes the calls that followed.
+steps, the copy is loaded during the trace, after the first checked one of the last 32 steps, and executes the calls
+that followed when the trace has ended.
 
 The fast loop only detects that something is wrong. A replay with every step checked finds out what is wrong.
 """
@@ -37,7 +37,7 @@ from fuzz.run.checks import (
     folded,
     is_reached,
 )
-from fuzz.run.compare import refusal_changed_state, same
+from fuzz.run.compare import refusal_returned_other_state, same
 from fuzz.run.coverage import Coverage
 from fuzz.run.finding import Cause, Difference, Finding, Kind
 from fuzz.run.generate import KINDS_EVERY, NoCall, Rng, TracePlan, chooser, generate, plan_trace
@@ -207,7 +207,7 @@ class Lockstep:
                 first_pair = action * size
                 if outcome.__class__ is Refused:
                     refused[action] += 1
-                    if refusal_changed_state(state, outcome, after):
+                    if refusal_returned_other_state(state, outcome, after):
                         return True
                 values_before = values
                 if folds[action]:

@@ -35,7 +35,7 @@ from fuzz.run.compare import (
     exact,
     observation_difference,
     outcome_difference,
-    refusal_changed_state,
+    refusal_returned_other_state,
     same,
     state_difference,
     stutter_difference,
@@ -253,7 +253,7 @@ class Pair:
                 if not side.agrees(outcome, theirs):
                     return outcome_difference(action, outcome, theirs)
                 who = _MODEL
-            if refusal_changed_state(before, outcome, after):
+            if refusal_returned_other_state(before, outcome, after):
                 return stutter_difference(action, before, after)
             if side is not None:
                 who = _VIEW_OR_CHECK

@@ -172,7 +172,7 @@ class Shrinker:
                     difference = load_difference(target, calls)
                     if difference is not None:
                         return Finding(candidate.config, tuple(calls), difference, self.seed)
-        except Hang:
+        except Hang:  # the replay says whether the candidate hangs again, and at which call
             if self.steps_left > 0:
                 return replay(target, calls, seed=self.seed, hang_seconds=self.hang_seconds, skipped=self.skipped)
         if self.steps_left <= 0:

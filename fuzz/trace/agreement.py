@@ -3,14 +3,14 @@
     sequential trace     each operation runs on the model and, if the target has one, on the second side
                          (`fuzz/target.py`). Outcomes and states of the two must be equal. The model's outcome must
                          equal the recorded result, and the model's observation must equal the recorded one
-    trace with gaps      after a gap, the model runs alone, from every state that the recording allows
-                         (`fuzz/run/gaps.py`)
+    trace with gaps      a gap stands for operations that were not recorded. After a gap, the model runs alone, from
+                         every state to which such operations may have led (`fuzz/run/gaps.py`)
     concurrent history   the model runs alone, and must be able to execute the calls in some order with the recorded
                          results (`fuzz/run/linearize.py`)
 
 If the operations of a trace are actions (`Trace.has_actions`), the replay of a sequential trace, or of the operations
-before the first gap, also checks the properties and calls the implementation's `check`. If the trace is a finding, this
-replay also checks `load`, as `fuzz/run/replay.py` does.
+before the first gap, also checks the properties and the implementation's structural invariants (`check`). If the trace
+is a finding, this replay also loads copies of the implementation, as `fuzz/run/replay.py` does.
 
 A recording of Pulsar can be replayed under a profile other than that of the recorded version. The known differences are
 `Deviation`s (`fuzz/trace/recording.py`): each names the config fields in which the recorded version differs from the
@@ -109,7 +109,7 @@ class Replayed:
 
 
 class Replayer:
-    """Replays traces that have one mapping (`TraceMapping`) under one profile, by default that of the recorded version.
+    """Replays the traces of one mapping (`TraceMapping`) under one profile, by default that of the recorded version.
 
     With `model_only`, the model runs alone even under `reference`, where the implementation would otherwise run, too.
     """
@@ -162,8 +162,8 @@ class Replayer:
             known += deviations
             mismatch = self.first_mismatch(trace, self._with_deviations(base, trace, known))
         if self.mapping.fold is not None:
-            # `fold` names the deviation of some mismatches itself, and `first_mismatch` passes over these. Add the
-            # first one of each deviation: a dict keeps the last value of a key, so in reverse order
+            # `fold` itself explains some mismatches by deviations, and `first_mismatch` passes over these. Add the
+            # first one of each deviation: the dict keeps the last value of a key, so the mismatches are reversed
             with watchdog(time_limit(len(trace.operations))):
                 named = [m for m in self.mismatches(trace, base) if m.known_deviation is not None]
             replayed.mismatches += {m.known_deviation: m for m in reversed(named)}.values()
@@ -177,6 +177,7 @@ class Replayer:
         replayed.trace, replayed.operations = trace, sum(each.gap is None for each in trace.operations)
         if any(each.known_deviation is None for each in replayed.mismatches):
             return replayed
+        # after the first gap, the model has the deviations that explained the mismatches before this gap
         base = self._config(trace, self.profile)
         names = {each.known_deviation for each in replayed.mismatches}
         cfg = self._with_deviations(base, trace, [each for each in self.mapping.deviations if each.name in names])
@@ -197,7 +198,7 @@ class Replayer:
             # every state was dropped at bad arguments, and none at a value that differs: so the trace is bad
             raise bad_arguments[0]
         if verdict.agreement is not Agreement.AGREES:
-            replayed.mismatches.append(_past_gap(trace, verdict))
+            replayed.mismatches.append(_gap_mismatch(trace, verdict))
         return replayed
 
     def _successors_in_gap(self, trace: Trace, cfg: Any, before_gaps: Any) -> Callable[[Any], Iterator[Any]]:
@@ -263,9 +264,10 @@ class Replayer:
         return self.mapping.as_recorded(seen, recorded)
 
     def _check_order(self, trace: Trace) -> Replayed:
-        """Replays a concurrent history. A mismatch says that it is not linearizable, or that this is undecided.
+        """Replays a concurrent history. A mismatch says: not linearizable, or no verdict.
 
-        Independent parts and reads are those of the subject, so they are used only if the operations are actions.
+        The subject says which actions are independent of each other, and which are reads. If the operations are not
+        actions, this is unknown.
         """
         cfg, replayed = self._config(trace, self.profile), Replayed(trace)
         replayed.operations, start = len(trace.operations), self._pair(trace, cfg).state
@@ -448,7 +450,10 @@ class Replayer:
             yield from self._mismatches(trace, cfg, NONE_SKIPPED)
 
     def _mismatches(self, trace: Trace, cfg: Any, skipped: Skipped) -> Iterator[Mismatch]:
-        """Yields the mismatches of a replay that does not check the skipped properties."""
+        """Yields the mismatches of a replay that does not check the skipped properties.
+
+        After a wrong result, the observation of the operation is not compared.
+        """
         mapping, config, fold, folded = self.mapping, trace.config, self.mapping.fold, None
         pair, depth = self._pair(trace, cfg, skipped), Depth.ALL if trace.has_actions else Depth.VIEW
         for operation in trace.operations:
@@ -551,7 +556,7 @@ def label_of(cause: Cause) -> str:
     return str(cause.kind) if cause.kind in (Kind.OUTCOME, Kind.CRASH, Kind.HANG) else str(cause)
 
 
-def _past_gap(trace: Trace, verdict: GapVerdict) -> Mismatch:
+def _gap_mismatch(trace: Trace, verdict: GapVerdict) -> Mismatch:
     """Returns the mismatch of a recording with gaps, at the furthest operation that the search reached."""
     furthest, message = verdict.operation, f"none of {verdict.states:,} states after the gap fits"
     kind = Disagreement(verdict.field)

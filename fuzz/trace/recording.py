@@ -87,9 +87,9 @@ class TraceMapping:
     applies: Callable[[Mapping[str, Any]], bool] = lambda config: True  # recorded config -> whether the mapping applies
     results: frozenset[str] = frozenset()  # the columns of a decision table that are results
     forms: tuple[Form, ...] = ()  # the formats of files of records that the mapping can read
-    #: for a mapping that needs values of earlier operations that the model's state does not have: (config, state of the
-    #: mapping, operation, outcome, recorded config) -> the next state of the mapping, and the result. `fold` replaces
-    #: `result`, and `actions` receives the mapping's state in place of the model's. The mapping's first state is None
+    #: replaces `result` if a result depends on values of earlier operations that the model's state does not have. The
+    #: mapping then has a state of its own, at first None, which `actions` receives in place of the model's state:
+    #: (config, state of the mapping, operation, outcome, recorded config) -> the next state of the mapping, the result
     fold: Callable[[Any, Any, Operation, Any, Mapping[str, Any]], Folded] | None = None
     #: known deviations in the defect table: id of the defect -> `Deviation.smallest`, without the folder
     defects: Mapping[str, str] = field(default_factory=dict)
