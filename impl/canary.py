@@ -15,7 +15,7 @@ class TokenStore:
         self.taken = 0
 
     def add(self, tokens: int) -> int | Refused:
-        """Adds tokens. O(1)."""
+        """Adds tokens, unless the sum would exceed the capacity. O(1)."""
         if self.tokens + tokens > self.cfg.capacity:
             return Refused("illegal_argument", "the tokens exceed the capacity")
         self.tokens += tokens

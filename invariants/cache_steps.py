@@ -338,7 +338,7 @@ def thread_follows_its_program(cfg: Config, before: State, event: Event, after: 
     was, now = thread_of(before, event), thread_of(after, event)
     threads = [(*s.inserts, *s.removals, *s.lookups, s.eviction) for s in (before, after)]
     moved = sum(a is not b and a != b for a, b in zip(*threads, strict=True))
-    if now.at not in PROGRAM[event.name][1] or moved != (was != now):
+    if now.at not in PROGRAM[event.name][1] or moved != (was != now):  # no thread but this one may have moved
         return False
     role = next((each for each in event.arguments if each in ROLES), "")
     impossible = impossible_steps(role, event.arguments.get(role, 0), now.at)
@@ -405,7 +405,7 @@ def map_changes_only_for_the_position_of_a_thread(cfg: Config, before: State, ev
     """
     mapped, t = before.mapped, thread_of(before, event)
     if event.name in ("unmap", "unmap_evicted") and is_accepted(event):
-        held = thread_of(after, event).wrapper
+        held = thread_of(after, event).wrapper  # `after`: with `eviction_unmaps="mapped"`, the step finds the wrapper
         mapped = replaced(mapped, t.key if mapped[t.key] == held else None, None)
     elif event.name == "insert" and event.outcome is True and cfg.published_first == "map" and cfg.put_is_atomic:
         mapped = replaced(mapped, named_key(cfg, event), event.arguments["wrapper"])

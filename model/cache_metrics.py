@@ -1,7 +1,7 @@
 """Prometheus metrics of the broker's entry cache (`ManagedLedgerFactoryMBeanImpl`, `ManagedLedgerCacheMetrics`).
 
-`model/entry_cache` and `model/legacy_manager` count events from the start (`Counters`). The broker also exports
-insertions and evicted entries as counters, but hits, misses and size evictions as figures of a statistics period.
+`model/entry_cache` and `model/legacy_manager` count events from the start (`Counters`). The broker does this only for
+insertions and evicted entries. Of hits, misses and size evictions, it exports the value of the last statistics period.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ USED_SIZE = Metric("pulsar_ml_cache_used_size", "gauge", "bytes", "sum of the ca
 
 
 def pinned_bytes(answers: Iterable[Iterable[tuple[int, bool]]], *, copies_entries: bool = False) -> int:
-    """Returns the bytes of memory that cached entries keep in use, which eviction does not consider.
+    """Returns the bytes of memory that cached entries keep in use. Eviction considers only the total size.
 
-    `answers` has the answers of storage to reads: for each of its entries, the length and whether the entry is cached.
-    With `managedLedgerCacheCopyEntries` (`copies_entries`), a cached entry keeps its own length in use. Otherwise, it
-    is a slice of the answer's buffer and keeps the whole buffer in use.
+    Storage answers a read with one buffer. Each item of `answers` is an answer: for each entry in the buffer, its
+    length, and whether it is still cached. A cached entry is a slice of the buffer, and keeps the whole buffer in use.
+    With `managedLedgerCacheCopyEntries` (`copies_entries`), the cached entry is a copy, and keeps only its own length.
     """
     total = 0
     for answer in answers:

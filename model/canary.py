@@ -43,7 +43,7 @@ canary = Machine("canary", Config, start, source="not a part of Pulsar")
 
 @canary.action
 def add(cfg: Config, s: State, tokens: Annotated[int, AtLeast(1)]) -> Step[State, int]:
-    """Adds tokens unless they exceed the capacity; the outcome is the number of tokens."""
+    """Adds tokens, unless the sum would exceed the capacity; the outcome is the number of tokens after that."""
     if s.tokens + tokens > cfg.capacity:
         return refused(s, "illegal_argument", "the tokens exceed the capacity")
     return s._replace(tokens=s.tokens + tokens), s.tokens + tokens
@@ -58,7 +58,7 @@ def take(cfg: Config, s: State, tokens: Annotated[int, AtLeast(1)]) -> Step[Stat
 
 @canary.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Limits the number of tokens taken to 6, more than the violated property allows."""
+    """Makes the number of states finite: more than 6 tokens taken count as 6. The violated property allows 4."""
     return s._replace(taken=min(s.taken, 6))
 
 

@@ -10,8 +10,10 @@ The model of a component is a machine: a config, a state, and actions.
     Config       a named tuple: settings of Pulsar's broker or client (`Setting`), rules on which versions or proposals
                  differ (`Rule`), and sizes, such as the number of caches. The command line and error messages call
                  every field a setting
-    Profile      a named config: the reference, a shipped version, or another design of a proposal
-    Canonical    symmetry reduction: states that differ only in generated names, such as ids, have one canonical form
+    Profile      a named config: a shipped version, another design of a proposal, or `reference`: the behaviour that we
+                 expect, in which every rule has its default
+    Canonical    symmetry reduction: states that behave alike, such as states that differ only in generated ids, have
+                 one canonical form
     Observation  what an outside observer can see of a state, as plain data
 
 A machine has no clock, no randomness and no I/O: time passes by an action. Properties are in `invariants/`. What
@@ -171,7 +173,7 @@ class Machine(Generic[C, S]):
         self.config = config
         #: the annotated type of each field of the config, by name
         self.fields = fields_of(config)
-        #: the names of the fields that are rules; implementations have the reference's value of each rule
+        #: the names of the fields that are rules. Implementations in `impl/` follow only the rules of the reference
         self.rules = tuple(n for n, annotation in self.fields.items() if rule_of(annotation) is not None)
         self._fit_config = fitter(cast(Hashable, config))
         self.start = start
@@ -184,7 +186,7 @@ class Machine(Generic[C, S]):
         self.profiles: dict[str, Profile] = {}
         #: release, such as 4.1 -> the name of its profile
         self.releases: dict[str, str] = {}
-        #: (config, state) -> the representative of all states that differ only in generated names
+        #: (config, state) -> the canonical form of the state
         self.canonical: Callable[[C, S], S] = lambda cfg, s: s
         #: state diagrams by title: state -> the states that may follow. The report and `model/README.md` draw them
         self.diagrams: dict[str, Mapping[str, Iterable[str]]] = {}
@@ -210,7 +212,7 @@ class Machine(Generic[C, S]):
         return run
 
     def canonical_form(self, form: Callable[[C, S], S]) -> Callable[[C, S], S]:
-        """Decorator: the function maps all states that differ only in generated names to one state."""
+        """Decorator: the function returns the canonical form of a state."""
         self.canonical = form
         return form
 
@@ -220,7 +222,7 @@ class Machine(Generic[C, S]):
         return observe
 
     def with_history(self, view: S, state: S) -> S:
-        """Returns an implementation's view, in which each history variable has its value in the model's state."""
+        """Returns `view`, the state of an implementation, with the history variables of the model's state."""
         if not self.history:
             return view
         return view._replace(**{name: getattr(state, name) for name in self.history})  # type: ignore[attr-defined, no-any-return]
@@ -237,12 +239,12 @@ class Machine(Generic[C, S]):
         return profile
 
     def release(self, *releases: str, rules: C, about: str = "") -> Profile:
-        """Returns the profile of one or more releases: the config `rules`, with the releases' `defaults`.
+        """Returns the profile of one or more releases. They must have the same default settings (`defaults`).
 
-        The defaults replace the values that `rules` has for these settings. If no profile has the resulting config,
-        adds the profile `pulsar-RELEASE`, named after the first release. `about` says where the rules are from. Raises
-        BadComponent if a release is unknown, if the releases have different defaults, or if there is already a profile
-        of this name with another config.
+        The config of the profile has these defaults. All other fields have their values in `rules`. If no profile has
+        this config, adds the profile `pulsar-RELEASE`, named after the first release. `about` says where the rules are
+        from. Raises BadComponent if a release is unknown, if the releases have different defaults, or if there is
+        already a profile of this name with another config.
         """
         defaults = [self.defaults(release) for release in releases]
         if any(each != defaults[0] for each in defaults):
@@ -284,7 +286,7 @@ class Machine(Generic[C, S]):
         return config
 
     def is_reference(self, cfg: C) -> bool:
-        """Returns whether every rule of the config has the reference's value. Other fields may differ."""
+        """Returns whether every rule of the config has its default, as in the reference. Other fields may differ."""
         defaults = self.config._field_defaults  # type: ignore[attr-defined]
         return all(getattr(cfg, name) == defaults[name] for name in self.rules)
 

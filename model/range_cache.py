@@ -4,12 +4,12 @@ Models `RangeCache`, `RangeCacheRemovalQueue`, `RangeCacheEntryWrapper` and `Ent
 `RangeEntryCacheManagerImpl.doEvictToWatermarkWhenOverThreshold`. One step is one call on a cache, or one whole eviction
 pass: passes are `synchronized`. `model/cache_steps` interleaves threads inside these calls.
 
-All caches share one removal queue (`queue`). Each cached entry has a wrapper in the queue. A removal by position
-(`remove_range`, `invalidate_ledger`, `clear`) detaches the wrapper: the slot in the queue is None, until a pass or
-`non_evictable_size` drops the slot. The wrapper's value is an `EntryImpl`; a value without references is deallocated
-(`over_release`). A copy is another `EntryImpl`, which a reader holds. Entry and copies share an
-`EntryReadCountHandler`, and so one expected read count ("read count"). When an entry leaves the cache or gets another
-handler, its copies become `orphaned_copies`.
+Each topic has a cache. All caches share one removal queue (`queue`). Each cached entry has a wrapper in the queue. A
+removal by position (`remove_range`, `invalidate_ledger`, `clear`) detaches the wrapper: the slot in the queue is None,
+until a pass or `non_evictable_size` drops the slot. The wrapper's value is an `EntryImpl`; a value without references
+is deallocated (`over_release`). A reader gets a copy, which is another `EntryImpl`. Entry and copies share an
+`EntryReadCountHandler`. Its expected read count ("read count") is the number of reads that are still to come. When an
+entry leaves the cache or gets another handler, its copies become `orphaned_copies`.
 
     put          adds an entry at an absent position, with a wrapper at the tail of the queue. At a cached position (a
                  duplicate put), adds nothing; with `duplicate_put` "latest_handler", replaces the entry's handler
@@ -29,8 +29,8 @@ expected reads to `stash`.
 
 Not modelled: cursors (`expected_reads` is an argument: for an added entry, the number of active cursors; for an entry
 read from storage, `getNumberOfCursorsAtSamePositionOrBefore` of the reading cursor); when passes are scheduled; buffers
-and reference counts, except `over_release`; the reuse of wrappers; that a size pass of the draft with a stash never
-ends, because it leaves a stashed entry at the head of the queue; memory (`pinned_bytes` in `model/cache_metrics.py`).
+and reference counts, except `over_release`; the reuse of wrappers; a defect of the draft with a stash (a size pass
+leaves a stashed entry at the head of the queue, and never ends); memory (`pinned_bytes` in `model/cache_metrics.py`).
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Config(NamedTuple):
 
     #: number of topics with a cache on this broker; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2
-    #: TTL; only for size passes that consider age, because `time_pass` takes its threshold as an argument
+    #: TTL of size passes that consider age; a time pass has its threshold as an argument
     ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
@@ -76,7 +76,7 @@ class Config(NamedTuple):
     #: whether entries have expected read counts
     counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", (("4.1", True),))] = True
 
-    #: handler of an entry after a duplicate put: the old handler ("keep", or deallocated value), or that of the put
+    #: latest_handler: a duplicate put replaces the entry's handler, unless the value is deallocated. keep: it does not
     duplicate_put: Annotated[
         Literal["keep", "latest_handler"],
         Rule(Origin.RECORDED, {"keep": f"RangeEntryCacheImpl.insert, {SHIPPED}", "latest_handler": "2026-09"}),
@@ -189,7 +189,7 @@ Nanos = Annotated[int, AtLeast(0)]
 
 
 def initial_count(cfg: Config, expected_reads: int) -> int | None:
-    """`maybeCreate`: returns the read count of a new handler; None (no handler) if not positive, or if not counted."""
+    """`maybeCreate`: returns the read count of a new handler; None (no handler) below 1 or without `counts_reads`."""
     return expected_reads if cfg.counts_reads and expected_reads > 0 else None
 
 
@@ -274,7 +274,7 @@ def stays_counted(cfg: Config, e: Entry) -> bool:
 
 
 def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[State, Removed]:
-    """Orphans the copies of removed entries, and subtracts the bytes, except those of entries that `stays_counted`."""
+    """Subtracts the bytes of entries that have left queue and stash, orphans their copies, and counts the entries."""
     sizes, orphaned_copies, entries, freed = list(s.sizes), s.orphaned_copies, 0, 0
     for e in gone:
         if not stays_counted(cfg, e):
@@ -294,7 +294,7 @@ def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[S
 def put(
     cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """`RangeCache.put`: inserts an entry. At a cached position, returns false, and may replace the entry's handler."""
+    """`RangeCache.put`: inserts an entry and returns true. At a cached position, `duplicate_put` applies."""
     count = initial_count(cfg, expected_reads)
     present = find(s, cache, position)
     if present is None:
@@ -524,7 +524,7 @@ def size_pass(cfg: Config, s: State, bytes_to_free: int) -> Step[State, Removed]
 def evict_to_watermark(cfg: Config, s: State) -> Step[State, Removed]:
     """`doEvictToWatermarkWhenOverThreshold`: if the total exceeds 98 % of `max_bytes`, evicts down to the watermark."""
     total = sum(s.sizes)
-    wanted = watermark.bytes_to_evict(total, cfg.max_bytes, cfg.watermark)
+    wanted = watermark.bytes_to_evict(total, cfg.max_bytes, cfg.watermark)  # negative if the watermark is higher
     if not watermark.is_over_threshold(total, cfg.max_bytes) or wanted <= 0:
         return s, NOTHING
     return size_pass(cfg, s, wanted)
@@ -561,7 +561,7 @@ def stash_time_pass(cfg: Config, s: State, threshold_ns: int) -> tuple[State, Re
 
 
 def stash_size_pass(cfg: Config, s: State, bytes_to_free: int) -> tuple[State, Removed]:
-    """Evicts from the stash, then from the queue, until enough bytes are freed; spares what `must_be_stashed`."""
+    """Evicts from the stash, then from the queue, until enough bytes are freed; stashes what `must_be_stashed`."""
     stash: list[Entry] = []
     gone: list[Entry] = []
     freed = head = 0
@@ -622,7 +622,7 @@ def over_release(cfg: Config, s: State, cache: Cache, position: Position) -> Ste
 @range_cache.canonical_form
 def canonical(cfg: Config, s: State) -> State:
     """Renumbers copies in the order of queue, stash and orphaned copies, and makes times relative to now."""
-    if s.now_ns == 0 and s.next_copy == 1:  # no copy was ever made
+    if s.now_ns == 0 and s.next_copy == 1:  # nothing to change: no copy was ever made
         return s
     next_number = 1
 

@@ -73,11 +73,10 @@ class InUnit(NamedTuple):
 class Setting(NamedTuple):
     """Marks a config field as a setting of Pulsar's broker or client.
 
-    `broker_name` is the name of the setting in Pulsar's broker or client. `default` is Pulsar's default value, in
-    Pulsar's unit. The value of the field is Pulsar's value times `per_unit`. If the setting is neither a number nor a
-    Boolean, `default` is a text that describes the default. If the default differs between releases, `default` is a
-    tuple of pairs, oldest release first: a release, and the default from this release on. Releases before the first
-    pair do not have the setting.
+    `broker_name` is the name of the setting in Pulsar. `default` is Pulsar's default, in Pulsar's unit. The value of
+    the field is Pulsar's value times `per_unit`. If the default is no fixed number or Boolean, `default` is a text that
+    describes it. If the default differs between releases, `default` is a tuple of pairs, oldest release first: a
+    release, and the default from this release on. Releases before the first pair do not have the setting.
     """
 
     broker_name: str
@@ -158,9 +157,9 @@ def record(cls: N) -> N:
 
 
 class AnyOrder(list[Any]):
-    """A list in the plain form of an outcome, in any order: in Pulsar it is a set, or its order is not specified.
+    """A list, in the plain form of an outcome, whose order has no meaning: Pulsar returns a set or any order.
 
-    The model has one order. A program under test may have another one (`fuzz/sut/program.py`).
+    A program under test may return the items in another order than the model (`fuzz/sut/program.py`).
     """
 
 
@@ -204,7 +203,7 @@ def fit(kind: Any, data: Any, label: str, cfg: Any = None) -> Any:
 def fitter(kind: Any) -> Fitter:
     """Returns the function that fits data to a kind. The result is cached: a long trace fits millions of arguments."""
     origin, parts = get_origin(kind), get_args(kind)
-    if origin is Annotated:
+    if origin is Annotated:  # other annotations, such as `Setting`, do not restrict the value
         bounds = [b for b in parts[1:] if isinstance(b, AtLeast | Below | Between)]
         return _bounded_fitter(parts[0], bounds)
     if origin is Union or origin is types.UnionType:

@@ -179,7 +179,10 @@ def eviction_is_scheduled_exactly_above_trigger(cfg: Config, before: State, even
 
 @always(entry_cache, given=lambda cfg: not tasks_queued(cfg))
 def immediate_eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If tasks run at once: after a step that adds bytes, the total size is at most the trigger or the watermark."""
+    """If tasks run at once: after a step that adds bytes, the total size is at most the trigger or the watermark.
+
+    Exception: no entry is left to evict.
+    """
     if after.total_bytes <= before.total_bytes or not is_above_trigger(after):
         return True
     return not is_above_watermark(after) or not entries(after)
@@ -187,7 +190,10 @@ def immediate_eviction_reaches_watermark(cfg: Config, before: State, event: Even
 
 @always(entry_cache, on=EVICTIONS)
 def eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a task or the periodic eviction, the total size is at most the trigger, or at most the watermark."""
+    """After a task or the periodic eviction, the total size is at most the trigger, or at most the watermark.
+
+    Exception: no entry is left to evict.
+    """
     over = is_above_trigger(after) and is_above_watermark(after)
     return isinstance(event.outcome, Refused) or not over or not entries(after)
 

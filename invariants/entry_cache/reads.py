@@ -128,8 +128,8 @@ def _read_counts_given_by_storage_reads(before: State, event: Event) -> set[int 
 def _has_known_read_count(before: State, event: Event, request: int, d: Delivered) -> bool:
     """Whether a delivered entry has a known read count.
 
-    Known are the counts that a copy of the entry had before, the counts after this release or replay, and those that a
-    storage read may give.
+    Known are the counts that the cached entry or a held copy had before, the counts after this release or replay, and
+    those that a storage read may give.
     """
     cache, ledger, _, _ = asked_range(before, event, request)
     known: set[int | None] = {e.expected_reads for e in entries(before) if e.position == d.position}

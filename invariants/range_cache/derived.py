@@ -89,11 +89,12 @@ def requeues_left(cfg: Config, s: State, event: Event, e: Entry) -> int:
         return 0
     for_access = int(e.accessed and s.extend_ttl_of_recently_accessed)
     for_reads = max(s.max_requeue_times - e.requeue_count, 0) if expects_reads(e) else 0
+    # with `access_requeue_counts`, the requeue for recent access uses up one of those for expected reads
     return max(for_access, for_reads) if cfg.access_requeue_counts else for_access + for_reads
 
 
 def has_past_threshold(before: State, event: Event) -> bool:
-    """Whether a step is a time pass whose threshold is not in the future; in a broker, it is now minus the TTL."""
+    """Whether a step is a time pass whose threshold is not in the future. A broker's threshold is now minus the TTL."""
     return event.name == "time_pass" and event.arguments["threshold_ns"] <= before.now_ns
 
 

@@ -31,7 +31,7 @@ def requeues_for_reads(cfg: Config) -> bool:
 
 
 def _kept_with_times_requeued(before: State, after: State) -> list[tuple[Entry, int]]:
-    """Returns the entries that a pass kept, each with the number of times that it was requeued."""
+    """Returns the entries that a pass kept, each with the number of requeues that `requeueCount` counts."""
     kept = by_key(after)
     return [(e, kept[k].requeue_count - e.requeue_count) for k, e in by_key(before).items() if k in kept]
 

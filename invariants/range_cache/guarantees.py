@@ -133,7 +133,7 @@ def inverted_range_is_empty(cfg: Config, before: State, event: Event, after: Sta
 
 @always(range_cache, on=LOOKUPS)
 def lookup_returns_cached_entries_of_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup returns position, bytes and read count of exactly the readable entries in its range, by position.
+    """A lookup returns position, bytes and read count of exactly the readable entries in its range, in their order.
 
     With `hold`, the lookup opens a copy of each returned entry.
     """
@@ -494,7 +494,10 @@ def pass_removes_entry_when_its_requeues_are_used_up(cfg: Config, before: State,
 
 @always(range_cache, on=("time_pass", "size_pass"))
 def pass_leaves_no_detached_wrapper_at_head(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After the action `time_pass` or `size_pass`, no detached wrapper is at the head of the queue."""
+    """After the action `time_pass` or `size_pass`, no detached wrapper is at the head of the queue.
+
+    (A size check that finds too few bytes visits no wrapper.)
+    """
     return isinstance(event.outcome, Refused) or not after.queue or after.queue[0] is not None
 
 
@@ -561,8 +564,7 @@ def dynamic_settings_change_only_by_their_actions(cfg: Config, before: State, ev
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The canonical form numbers open copies from 1 and makes times relative to now; it changes nothing else.
 
-    States that differ only in the numbers of copies and in the clock, to which all times are relative, have the same
-    canonical form.
+    Other numbers of the copies, or another clock with the same ages of entries, do not change the canonical form.
     """
     canonical = range_cache.canonical
     form = canonical(cfg, after)

@@ -148,7 +148,7 @@ def publish(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
 
     If `insert` did not map the wrapper, the thread is at `put`: this step maps the wrapper, or returns false if another
     wrapper is mapped at the position. With `put_is_atomic=False`, the thread then offers the wrapper in any case. With
-    `published_first="queue"`, the wrapper is already queued; without being mapped, it is recycled.
+    `published_first="queue"`, the wrapper is already queued; a step that returns false recycles the wrapper.
     """
     i = s.inserts[inserter]
     if i.wrapper is None or i.key is None or i.at == "count":  # neither at `put` nor at `offer`
@@ -274,8 +274,8 @@ def unmap(cfg: Config, s: State, remover: Remover) -> Step[State, None]:
 def mark_removed(cfg: Config, s: State, remover: Remover) -> Step[State, int]:
     """`markRemoved`: marks the wrapper as removed and unlocks it; returns the bytes removed so far.
 
-    The wrapper is only unlocked if it no longer has the key (with `removal_rechecks_key`), or if its value is
-    deallocated (with `released_value_stays_counted`).
+    If the wrapper no longer has the key (with `removal_rechecks_key`), or if its value is deallocated (with
+    `released_value_stays_counted`), the step only unlocks it.
     """
     r = s.removals[remover]
     if r.at != "mark_removed" or r.wrapper is None or r.key is None:

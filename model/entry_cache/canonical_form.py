@@ -35,7 +35,8 @@ def renumber_range_caches(s: State) -> State:
     order = list(dict.fromkeys(used))
     if order == list(range(len(s.owners))):
         return s
-    # ABSENT and DISABLED stay. Every read has the `range_cache` of the request that issued it, which still waits.
+    # Negative numbers (ABSENT and DISABLED) stay. Those of the reads are also among those of the requests, because the
+    # request that issued a read still waits.
     to = {n: n for n in (*s.topic_caches, *[q.range_cache for q in s.requests])}
     to |= {old: new for new, old in enumerate(order)}
     queue = tuple([e and e._replace(cache=to[e.cache]) for e in s.ranges.queue])

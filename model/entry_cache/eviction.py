@@ -67,9 +67,10 @@ def insert_duplicate(
 ) -> ranges.State:
     """Returns the range caches after the rejection of an entry because an entry at its position (`present`) is cached.
 
-    The rejected entry has a read count handler with the count `count`, which the copies `copies` share. With
-    `duplicate_put` "latest_handler", the cached entry gets this handler, and the copies with the old handler become
-    orphaned. With "keep", `copies` become orphaned; with `rejection_marks_read`, their count is first decremented.
+    The rejected entry has a read count handler with the count `count` (None: no handler), which the copies `copies`
+    share. With `duplicate_put` "latest_handler", the cached entry gets this handler, and the copies with the old
+    handler become orphaned. With "keep", `copies` become orphaned; with `rejection_marks_read`, their count is first
+    decremented.
     """
     if cfg.duplicate_put == "latest_handler":
         caches = ranges.replace_entry(caches, present, present._replace(expected_reads=count, copies=copies))

@@ -24,8 +24,9 @@ answer of storage. `model/cache_steps` interleaves threads inside such calls.
 
 State: range caches and the removal queue; the range cache of each topic; total size and `evictionInProgress`;
 outstanding storage reads and the requests that wait for them; the limiter. After the removal of a topic's cache, the
-next use creates another range cache; reads that started before the removal still fill the old one. A copy is held for
-a pending request, and numbered from -1 down; its delivery makes it an open copy of the reader, numbered from 1 up.
+next use creates another range cache; reads that started before the removal still fill the old one. A pending request
+holds copies of the entries that it has found. Held copies are numbered from -1 down. When the request completes, the
+reader gets them: they become open copies, numbered from 1 up.
 
 In the code, `cache` is the number of a topic, and `range_cache` the number of a range cache. `model/range_cache.py`
 knows no topics: the field `cache` of its `Entry` is the number of a range cache.
@@ -126,7 +127,7 @@ def with_topic_cache(s: State, cache: int, range_cache: int) -> tuple[int, ...]:
 
 @entry_cache.action
 def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
-    """`doEvictToWatermarkWhenOverThreshold`: runs a scheduled eviction task.
+    """`doEvictToWatermarkWhenOverThreshold`: runs a scheduled eviction task, and clears `evictionInProgress`.
 
     Returns the number of entries evicted.
     """
@@ -231,7 +232,7 @@ def estimated_bytes(stored: tuple[int, ...], entries: int) -> int:
 def expire_waiting_reads(cfg: Config, s: State) -> Step[State, Reading]:
     """`InflightReadsLimiter.timeoutCheck`: the timer fails the requests at the head of the queue that have timed out.
 
-    The next queued requests are then granted permits, up to the first one that does not fit. Without
+    If any failed, the next queued requests are then granted permits, up to the first one that does not fit. Without
     `timer_grants_next`, they wait for the next release.
     """
     limits, failed = limiter.expire(derived(cfg).limiter, s.limiter, s.ranges.now_ns)
@@ -305,7 +306,7 @@ def odd_answer(r: StorageRead, entries: int, oddity: Oddity) -> list[Position]:
 
 
 def accepted_entries(r: StorageRead, positions: list[Position]) -> int:
-    """Returns how many leading positions of an answer are those of the read, in order. None of these is unexpected."""
+    """Returns how many leading positions of an answer are those of the read, in order."""
     for i, position in enumerate(positions):
         if position != Position(r.ledger, r.first + i) or position.entry > r.last:
             return i

@@ -1,7 +1,8 @@
 """How a request gets its entries once it has permits (`RangeEntryCacheImpl.doAsyncReadEntriesByPosition`).
 
 Used by `model/entry_cache/machine.py`; `model/entry_cache/shared_reads.py` describes requests and their parts. A
-request is a call of a reader. A storage read is outstanding until storage answers it; several requests may wait for it.
+request is a call of a reader. To hold an entry is to make a copy of it for a pending request. A storage read is
+outstanding until storage answers; several requests may wait for one storage read.
 
     read_range        holds cached entries and reads each gap
     join_or_read      joins an outstanding read (`PendingReadsManager`), or reads from storage

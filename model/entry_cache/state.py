@@ -105,8 +105,8 @@ class Config(NamedTuple):
     size_pass_requeues_expired: Annotated[
         bool, Rule(Origin.READ, {False: "evictLeastAccessedEntries(sizeToFree, expirationTimestamp), PIP-430"})
     ] = True
-    #: whether the rejection of an entry from storage (its position is cached) decrements the read count of this entry,
-    #: which the reader's copies share. Applies only with `duplicate_put` "keep"
+    #: with `duplicate_put` "keep", an entry from storage is rejected if its position is cached. Whether this rejection
+    #: decrements the read count that the rejected entry shares with the reader's copies
     rejection_marks_read: Annotated[
         bool, Rule(Origin.RECORDED, {True: "RangeEntryCacheImpl.insert, 4.1 to master 2026-07"})
     ] = False
@@ -118,11 +118,11 @@ class Config(NamedTuple):
     timer_grants_next: Annotated[
         bool, Rule(Origin.READ, {False: "InflightReadsLimiter.timeoutCheck, 4.1 to master 2026-07"})
     ] = True
-    #: what happens if storage returns too few entries for a gap of a partial cache hit (`settle` has the other cases).
+    #: what happens if storage returns too few entries for a gap of a partial cache hit.
     #: read_again: the whole range is read again, as after a failed read of a gap; the reader gets what storage has.
     #: fails: the request fails.
     #: never_answered: the list of entries has null slots, `OpReadEntry` fails on them, and the request never completes.
-    #: A request that waits for one storage read alone completes with fewer entries, whatever the value
+    #: `settle` in `reads.py` has the rules for other requests
     short_answer: Annotated[
         Literal["read_again", "fails", "never_answered"],
         Rule(
