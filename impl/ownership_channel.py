@@ -117,6 +117,7 @@ class _Broker:
             tuple(self.tasks),
             tuple([b in self.lookups for b in every]),
             tuple([b in self.unloads for b in every]),
+            # with `clean_up_retries` "all", the snapshot of a clean-up is empty
             tuple([CleanUp(target, runs, ()) for target, runs in self.clean_ups.items()]),
         )
 
@@ -159,7 +160,7 @@ class OwnershipChannel:
         self._topic = cfg.storage == "system_topic"
         self._leader: int | None = 0
         self._leader_knows = True
-        self._stored: list[Data | None] = [None] * cfg.bundles
+        self._stored: list[Data | None] = [None] * cfg.bundles  # by bundle: the last accepted record, also of the topic
         self._log: list[Message] = []
         self._split = [False] * cfg.bundles
         self._brokers = [_Broker([None] * cfg.bundles, 0) for _ in range(cfg.brokers)]

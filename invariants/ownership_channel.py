@@ -155,7 +155,8 @@ def owned_bundle_is_released_before_assignment(cfg: Config, before: State, event
 def owner_is_source_of_next_record(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The record after an Owned record is Releasing or Splitting, and names the owner as source.
 
-    A forced record and a tombstone may also follow. With `transfer_order` "assigning_first", any state may follow.
+    A forced record and a tombstone may also follow. With `transfer_order` "assigning_first", the record may have any
+    state.
     """
     for _, old, new in acceptances(before, after):
         if old is not None and new is not None and old.state == "Owned" and not new.force:
@@ -378,8 +379,9 @@ def restarted_broker_resumes_releases(cfg: Config, before: State, event: Event, 
 
 @always(ownership_channel, on=("stop",))
 def broker_stops_without_bundles(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When a broker stops, its own view names the broker neither as owner, nor as source or destination of a bundle in
-    flight.
+    """A broker stops only after it has given up all its bundles in its own view.
+
+    The view names the broker neither as owner, nor as source or destination of a bundle in flight.
     """
     if isinstance(event.outcome, Refused):
         return True

@@ -3,23 +3,29 @@
 Models `ServiceUnitStateChannelImpl` and its callers in `ExtensibleLoadManagerImpl` and `UnloadManager`. The records are
 stored in the system topic (`ServiceUnitStateTableViewImpl`) or in the metadata store
 (`ServiceUnitStateMetadataStoreTableViewImpl`, PIP-378). One step is one request, one read of records with the start of
-their handlers, the end of one handler with its write, or one event of a broker, a session or the leader. The handler of
-a record (`handleAssignEvent` and so on) does a broker's part of a transition.
+their handlers, the end of one handler with its write, or one event of a broker, a session or the leader.
+
+A record has the state of one bundle, up to two brokers (source and destination), and a version. Each new record of a
+bundle has the next version. A record without a higher version, or with an invalid transition, is rejected; the
+transition of a forced record is not checked (`records.py`). A bundle is in flight while its record is Assigning,
+Releasing or Splitting: then one of the two brokers has to do its part, and write the next record. The code that does so
+is the handler of the record (`handleAssignEvent` and so on).
 
 State (`state.py`):
 
-    records     in the topic or in the store. `records.py` has the rule that accepts or rejects a record
-    broker      a broker has a session, running handlers, parked lookups, pending unloads, clean-ups, and a view: for
-                each bundle, the last record that the broker accepted
+    records     in the topic or in the store
+    broker      its session with the metadata store, its running handlers, the lookups and unloads that wait for a
+                record, its clean-ups (`recovery.py`), and its view: for each bundle, the last record that it accepted
     leader      the broker that runs the monitor (`recovery.py`)
 
-Life of a bundle. Source and destination are brokers that a record names:
+Life of a bundle:
 
     lookup      a broker answers with the owner in its view, or with the destination of a record in flight. If the view
                 has neither, the broker assigns the bundle. A lookup that is not answered is parked until the view has a
                 record that is not in flight, or until the lookup times out
     assign      Assigning -> Owned; the destination writes Owned before it loads a topic
-    unload      Owned -> Releasing; the source closes the bundle's topics, then writes Assigning (transfer) or Free
+    unload      Owned -> Releasing; the source closes the bundle's topics, then writes Assigning (transfer) or Free. The
+                unload is pending at the broker that wrote Releasing, until this broker's view shows that it is done
     split       Owned -> Splitting; the source writes Owned for both halves, then Deleted for the bundle
 
 Records:
@@ -27,8 +33,7 @@ Records:
     read        a reader of the topic accepts or rejects the next message
     jump        a reader behind the compaction horizon reads the last record of each bundle
     notify      a reader of the metadata store reads a stored record
-    finish      the handler of a record ends: it writes the bundle's next record, with the next version, or removes the
-                record
+    finish      the handler of a record ends: it writes the bundle's next record, or removes the record
 
 The reference differs from Pulsar in rules of `Config` (see `fuzz/defects/`). The most important rule is how a record is
 removed. Pulsar writes a tombstone, which has no version. After a tombstone versions restart at 1, so a late record from

@@ -12,8 +12,9 @@ state `Init`. A record may name two brokers, a source and a destination:
     Deleted     the source has split the bundle
 
 `keeps_left` (`shouldKeepLeft`) decides whether a new record is rejected. Records are messages of a system topic, and
-each reader decides; or they are stored in the metadata store, and the writer decides. `keeps_left` checks the versions
-first, then force, the transition, and the brokers.
+each reader decides; or they are stored in the metadata store, and the writer decides. The version of a new record must
+be the next one; a reader of the topic also accepts any higher version. The transition must be valid, and the brokers of
+both records must agree. These two are not checked if the record is forced, or has a higher version than the next one.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ SEMI_TERMINAL: frozenset[str] = frozenset({"Free", "Deleted"})
 
 #: The empty string as the name of a broker. It names no broker, like None, but is not equal to None.
 BLANK = -1
-#: `VERSION_ID_INIT`.
+#: The version of a bundle's first record.
 VERSION_ID_INIT = 1
 #: The largest and the smallest version (`long`). The version after the largest is the smallest.
 MAX_VERSION, MIN_VERSION = 2**63 - 1, -(2**63)
@@ -106,8 +107,8 @@ class Config(NamedTuple):
             },
         ),
     ] = "in_flight"
-    #: a clean-up of a broker overrides each record that needs this broker, once. For which bundles the clean-up repeats
-    #: this until no such record is left. ordinary: the bundles outside the system namespace
+    #: for which bundles a clean-up of a broker goes on until no record needs this broker. For any other bundle, the
+    #: clean-up overrides such a record once. ordinary: the bundles outside the system namespace
     clean_up_retries: Annotated[
         Literal["all", "ordinary", "none"],
         Rule(
@@ -157,7 +158,7 @@ class Data(NamedTuple):
     dst_broker: BrokerName = None
     source_broker: BrokerName = None
     version_id: int = VERSION_ID_INIT
-    force: bool = False
+    force: bool = False  # `keeps_left` checks only the version of a forced record
 
 
 # ---- transitions ----------------------------------------------------------------------------------------
@@ -261,7 +262,14 @@ def is_owner_compared(right: Data) -> bool:
 
 
 def disagrees_on_brokers(left: Data, right: Data) -> bool:
-    """Whether a new record with a valid transition names brokers that the existing record does not allow."""
+    """Whether a new record with a valid transition names brokers that the existing record does not allow.
+
+    Owned -> Splitting       allowed: the owner as source, no destination
+    Owned -> Releasing       allowed: the owner as source, another broker or none as destination
+    Free -> Assigning        allowed: no source, a destination
+    Releasing -> Assigning   allowed: the same brokers, with a destination
+    other states in flight   allowed: the same brokers
+    """
     if left.state == "Owned" and right.state == "Splitting":
         return not is_blank(right.dst_broker) or left.dst_broker != right.source_broker
     if left.state == "Owned":  # the new record is Releasing, or Assigning with `transfer_order` "assigning_first"

@@ -195,7 +195,10 @@ def elect(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
 
 @ownership_channel.fault
 def elect_unnoticed(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """`LeaderElectionImpl.elect`: a disconnected broker is elected leader, and does not learn of its election."""
+    """`LeaderElectionImpl.elect`: a broker is elected leader, and does not learn of its election.
+
+    The broker was disconnected from the metadata store for a while, and its session did not expire.
+    """
     return elected(s, broker, knows=False)
 
 
@@ -211,8 +214,8 @@ def recheck_election(cfg: Config, s: State) -> Step[State, None]:
 def monitor(cfg: Config, s: State) -> Step[State, int]:
     """`ServiceUnitStateChannelImpl.monitorOwnerships`: the leader schedules clean-ups of unregistered brokers.
 
-    Each of these brokers is the destination of an Owned record, or the source or destination of a record in flight.
-    Returns the number of scheduled clean-ups.
+    Each of these brokers is the destination of an Owned record, or the source or destination of a record in flight;
+    with `source_of_owned_is_orphan`, also the source of an Owned record. Returns the number of scheduled clean-ups.
     """
     leader = monitoring_leader(s)
     if leader is None:
@@ -226,7 +229,7 @@ def monitor(cfg: Config, s: State) -> Step[State, int]:
 
 
 def needed_by(cfg: Config, data: Data | None) -> list[int]:
-    """Returns the brokers that must be registered for the bundle to be served or to leave its in-flight state."""
+    """Returns the brokers of a record that the monitor requires to be registered."""
     if data is None or data.state in ("Init", "Free", "Deleted"):
         return []
     is_source_needed = data.state in IN_FLIGHT or cfg.source_of_owned_is_orphan
@@ -269,7 +272,8 @@ def remove_old(cfg: Config, s: State, bundle: Bundle) -> Step[State, None]:
 def replacement(data: Data, target: int | None, dst: int | None, *, is_graceful: bool) -> Data:
     """`overrideOwnership`: returns the record that overrides an orphan of a target, or a stuck record (target None).
 
-    Without `dst` the returned record is Free. `is_graceful`: the clean-up runs at the target, so an Owned record
+    Without `dst` the returned record is Free. A Splitting record stays Splitting, and `dst` continues the split as
+    source. Any other record becomes Owned by `dst`. `is_graceful`: the clean-up runs at the target, so an Owned record
     becomes Releasing, and the target closes the bundle's topics.
     """
     version = next_version(data)

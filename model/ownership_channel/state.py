@@ -68,7 +68,7 @@ class Broker(NamedTuple):
     read: int  # number of messages of the log that this broker has read
     tasks: tuple[BundleRecord, ...]  # running handlers: for each of them, the record that it handles
     lookups: tuple[bool, ...]  # by bundle: a lookup is parked (`getOwnerRequests`)
-    unloads: tuple[bool, ...]  # by bundle: an unload is pending (`UnloadManager.inFlightUnloadRequest`)
+    unloads: tuple[bool, ...]  # by bundle: an unload by this broker is pending (`UnloadManager.inFlightUnloadRequest`)
     clean_ups: tuple[CleanUp, ...]  # `cleanupJobs`, at most one of each target
 
 
