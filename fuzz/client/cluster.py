@@ -61,7 +61,7 @@ class Cluster:
         self.started = time.monotonic()
         #: events: milliseconds since `started`, connection, kind, and details. Most events are received commands, with
         #: the command's kind; not all commands are here. Other kinds: ORDER (a command has used an order),
-        #: REACHED_END_OF_TOPIC (it was sent), ENDED and LOST (a connection has ended that was or was not in `may_end`)
+        #: REACHED_END_OF_TOPIC (it was sent), ENDED (a connection in `may_end` has ended), LOST (another one has ended)
         self.commands: list[tuple[float, int, str, Any]] = []
         #: kind -> the number of received commands of all kinds, and of ended connections (ENDED, LOST)
         self.counts: Counter[str] = Counter()

@@ -19,8 +19,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from fuzz.platform.json import from_json, to_json
 
-#: For each kind of call: the method of a consumer that `Driver.call` calls, and what the method gets: the message, or
-#: (True) the message's id, which was serialized and deserialized.
+#: Kind of call in `Driver.call` -> the method of a consumer, and whether the method gets the message's id (serialized
+#: and deserialized) in place of the message.
 METHODS = {
     "acknowledge": ("acknowledge", False),
     "acknowledge_id": ("acknowledge", True),

@@ -157,7 +157,7 @@ class Ordered(Consumers):
                 self._send_receipt(producer, producer.last_receipt)
 
     def refuse_deferred(self, index: int) -> None:
-        """Answers a deferred send of every session with ChecksumError: the one at `index`, or else the newest."""
+        """Answers a deferred send of each session with ChecksumError: the one at `index`, or else the last."""
         for _, producer in self.producers.values():
             if producer.deferred:
                 self.refuse_send(producer, producer.deferred.pop(min(index, len(producer.deferred) - 1)))

@@ -10,10 +10,11 @@
                 append it to the states if it is within the scope's bounds; otherwise only check its state properties
 
 A failure is a violated property, a difference, or an exception of the model, of a property or of the implementation.
-After a failure, the search continues. It records the first failure of each property, and otherwise the first of each
-kind at each action. States are found in the order of their depth, so the failures that are not recorded have no shorter
-traces. Each recorded failure is then replayed from the initial state (`explained`), which gives the counterexample.
-Processes on all cores share the work if many states are unexpanded (`fuzz/explore/shared.py`).
+After a failure, the search continues; only a hang ends it. The search records the first failure of each property, and
+otherwise the first of each kind at each action. States are found in the order of their depth, so the failures that are
+not recorded have no shorter traces. Each recorded failure is then replayed from the initial state (`explained`), which
+gives the counterexample. Processes on all cores share the work if many states are unexpanded
+(`fuzz/explore/shared.py`).
 
 The canonical form of a state represents all states that differ from it only in generated names, such as ids. The search
 visits canonical forms only, and takes the calls that the domains have there. In a trace from the initial state, the

@@ -440,10 +440,10 @@ class _Search:
             is_read, after = node.moves.get((n, i)) or self._move(node, n, i)
             if after:
                 placed_after = (*placed[:n], i + 1, *placed[n + 1 :])
-                following = lane[i], [(placed_after, each) for each in after]
+                extension = lane[i], [(placed_after, each) for each in after]
                 if is_read:
-                    return [following]
-                found.append(following)
+                    return [extension]
+                found.append(extension)
         return found
 
     def _move(self, node: _Node, n: int, i: int) -> tuple[bool, list[_Node]]:

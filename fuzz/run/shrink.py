@@ -407,10 +407,9 @@ class Shrinker:
     def _variants(self, base: Candidate, index: int, *, only_simpler: bool) -> Iterator[Candidate]:
         """Yields candidates with one argument of the call at an index changed to another value of its domain.
 
-        Of a fixed domain, all values are tried; of a domain that depends on the state, the first eight. With
-        `only_simpler`, all values before the argument in its domain are tried instead, and no others. If the argument
-        is not in its domain, `only_simpler` excludes no value, but adds values: wide integers in the argument are
-        replaced by smaller ones.
+        The values are all of a fixed domain, and the first eight of a domain that depends on the state. With
+        `only_simpler`, they are those before the argument in its domain. An argument that is not in its domain has wide
+        integers: then `only_simpler` excludes no value, and the argument with a smaller integer is tried, too.
         """
         name, arguments = base.steps[index]
         params = self.subject.machine.actions[name].params

@@ -31,7 +31,7 @@ _TASKS_PER_SLOT = 2
 _MOST_BYTES = 2**31 - 1024
 #: The maximum number of disagreeing traces that are reported, and that each partition sends to the driver. If there are
 #: more, traces whose mismatches are known deviations are left out first.
-_MOST_DIFFERENCES = 10_000
+_MOST_DISAGREEING = 10_000
 
 #: A worker collects garbage after this many new objects: rarely, because traces have hardly any reference cycles.
 _GARBAGE = 100_000
@@ -42,7 +42,7 @@ Report = Callable[[str, ReplayedTrace], tuple[tuple[Any, ...], bytes]]
 
 
 class Replays(NamedTuple):
-    """The totals of a job, and the reports of at most `_MOST_DIFFERENCES` disagreeing traces, in the files' order."""
+    """The totals of a job, and the reports of at most `_MOST_DISAGREEING` disagreeing traces, in the files' order."""
 
     traces: int
     operations: int
@@ -126,7 +126,7 @@ def replay_on_spark(
             rows = results.map(lambda result: result.row)
             spark.createDataFrame(rows, from_arrow_schema(schema), verifySchema=False).write.parquet(out)
         results.unpersist()
-    reported = heapq.nsmallest(_MOST_DIFFERENCES, (each for partition in sums for each in partition.disagreeing))
+    reported = heapq.nsmallest(_MOST_DISAGREEING, (each for partition in sums for each in partition.disagreeing))
     return Replays(
         traces=sum(each.traces for each in sums),
         operations=sum(each.operations for each in sums),
@@ -148,9 +148,9 @@ def _summed(results: Iterable[_Result]) -> Iterator[_Sum]:
         agreed += result.rank is None
         if result.rank is not None:
             disagreeing.append((result.rank, result.position, result.report))
-            if len(disagreeing) > 2 * _MOST_DIFFERENCES:  # bounds the memory
-                disagreeing = heapq.nsmallest(_MOST_DIFFERENCES, disagreeing)
-    yield _Sum(traces, operations, agreed, problems, heapq.nsmallest(_MOST_DIFFERENCES, disagreeing))
+            if len(disagreeing) > 2 * _MOST_DISAGREEING:  # bounds the memory
+                disagreeing = heapq.nsmallest(_MOST_DISAGREEING, disagreeing)
+    yield _Sum(traces, operations, agreed, problems, heapq.nsmallest(_MOST_DISAGREEING, disagreeing))
 
 
 def _result_of(file: Fetched, each: ReplayedTrace, report: Report) -> _Result:
