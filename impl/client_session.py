@@ -343,7 +343,10 @@ class ClientSession:
         return self._deliver("corrupt")
 
     def _give_back(self, permits: int) -> None:
-        """Adds permits to return, and sends FLOW once they reach half of the receiver queue."""
+        """Adds permits to return, and sends FLOW once they reach half of the receiver queue.
+
+        A broker without a session ignores FLOW, and the permits are lost.
+        """
         self._available_permits += permits
         if self._consumer.phase == "ready" and self._available_permits >= self._flow_threshold:
             if self._consumer.session == "open":

@@ -7,7 +7,7 @@ from invariants.properties import Event, always, eventually, history, sometimes
 from model.client_session.machine import client_session
 from model.client_session.state import Config, State
 
-#: The steps of the client, of its application, and of a broker that serves it without redirects, refusals and faults.
+#: The steps of the client, of its application, and of a broker that accepts every request and has no faults.
 FAIR = ("connect", "accept", "handle", "store", "finish_transfer", "dispatch", "receive", "acknowledge", "flush")
 
 # ---- accessors -----------------------------------------------------------------------------------------
@@ -25,10 +25,10 @@ def stored_messages(s: State) -> list[int]:
 
 
 def reused_count(cfg: Config) -> int:
-    """Returns how many messages get a sequence id that an earlier producer has stored (`initialSequenceId`).
+    """Returns how many messages, from the first on, get a sequence id that an earlier producer has stored.
 
-    The broker acknowledges these messages as duplicates, and does not store them. A result below 0 means the same as 0:
-    `initialSequenceId` is above every stored sequence id.
+    This happens if `initialSequenceId` is below the last stored sequence id. The broker acknowledges these messages as
+    duplicates, and does not store them. A result below 0 means the same as 0.
     """
     return cfg.stored - cfg.initial_sequence_id - 1 if cfg.deduplication and cfg.initial_sequence_id >= 0 else 0
 

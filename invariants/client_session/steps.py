@@ -137,7 +137,10 @@ def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, even
 
 
 def covered_by(cfg: Config, before: State, message: int, *, cumulative: bool) -> tuple[bool, set[int]]:
-    """Returns whether an ack completes its batch, and the messages of the batch that are acknowledged after the ack."""
+    """Returns whether an ack completes its batch, and the messages of the batch that are acknowledged after the ack.
+
+    A cumulative ack also acknowledges the earlier messages of the batch.
+    """
     batch = batch_of(cfg, message // cfg.batch_size)
     acks = {m for m in batch if m == message or m in before.consumer.tracked or (cumulative and m < message)}
     return len(acks) == len(batch), acks

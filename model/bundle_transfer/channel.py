@@ -136,7 +136,8 @@ def publish(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
     Returns whether readers accept the record. The broker does not learn whether they do.
 
     prepare   the destination of acquiring appends Releasing, once it has begun to load every topic (V1b, V2)
-    release   the source appends Assigning (V4: Owned), once it has closed the ledger of every topic
+    release   the source appends Assigning (V4: Owned), once it has closed the ledger of every topic; with
+              `source_parks`, once also no client waits for its answer
     own       the destination of Assigning appends Owned
     """
     b = s.brokers[broker]
@@ -209,7 +210,7 @@ def close_timeout(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bo
 def overridden(s: State, dst: int) -> State:
     """Returns the state after the leader appended a forced Owned record that assigns the bundle to a broker."""
     r = s.records[-1]
-    source = r.dst if r.state == "owned" else r.source
+    source = r.dst if r.state == "owned" else r.source  # the last owner
     return appended(s, Record("owned", dst, None if source == dst else source, True))
 
 

@@ -127,6 +127,7 @@ def admit(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> St
     with an error.
     """
     t, c = found(s, topic, client)
+    # a waiting client with commands in `down` has got its answer, success
     if c is None or c.phase != "waiting" or c.peer is None or c.down:
         return s, NO_CLIENT if c is None else OTHER_PHASE
     broker, r, o = c.peer, view_of(s, c.peer), t.objects[c.peer]

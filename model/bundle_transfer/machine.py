@@ -3,9 +3,10 @@
 Models the parts of `ServiceUnitStateChannelImpl`, `BrokerService`, `PersistentTopic` and `ServerCnx` that take part in
 a transfer, and the clients' `ProducerImpl`, `ConsumerImpl` and `ConnectionHandler`. One step is one record appended or
 applied, one command sent, processed or received, one add confirmed, or one ledger closed or opened. `state.py` has the
-state.
+state. Brokers append records to the channel (`model/ownership_channel`), and every broker applies them in order. The
+record Releasing(D, S) has the destination D and the source S.
 
-    transfer     a broker appends Releasing(D, S) to the channel
+    transfer     a broker appends Releasing(D, S)
     phase 1      S applies Releasing and fences its topics. Clients stay attached; S ignores their sends and acks. S
                  closes each ledger: the log ends at the last confirmed entry
     hand-over    S appends Assigning(D, S). D applies Assigning and appends Owned(D, S), before it loads a topic
@@ -28,7 +29,8 @@ The reference differs from Pulsar in rules of `Config` (see `fuzz/defects/`):
     for a transfer, or if its broker does not own the bundle. The record need not name the broker as source;
   * the source retries a failed close, and continues a close that times out. It appends Assigning only when the ledger
     of every topic is closed;
-  * an unregistered broker answers no request. When it registers again, it first applies the newest record;
+  * a broker that has lost its session with the metadata store is unregistered, and answers no request. When it
+    registers again, it first applies the newest record;
   * a restarted broker acts on the newest record, also on Releasing and Assigning.
 
 Not modelled: versions and storage of records (see `model/ownership_channel`), splits, unloads without destination,

@@ -229,9 +229,9 @@ def negative_acknowledge(cfg: Config, s: State, message: Message) -> Step[State,
     """`ConsumerImpl.negativeAcknowledge`: the application nacks a message, and the client requests its redelivery.
 
     Shared: the client sends REDELIVER with the message's entry. Exclusive: it sends REDELIVER without ids, and the
-    broker redelivers all unacknowledged messages. The client then drops its receiver queue and the messages of an older
-    consumer epoch, and returns their permits; without `redelivery_of_all_clears_queue` it drops nothing. A consumer
-    that is not ready sends nothing.
+    broker redelivers all unacknowledged messages. The client then drops the messages in its receiver queue and in
+    flight, and returns their permits; without `redelivery_of_all_clears_queue` it drops nothing. A consumer that is not
+    ready sends nothing.
     """
     c = s.consumer
     if message not in c.taken:
@@ -262,7 +262,8 @@ def redelivering(cfg: Config, s: State, entry: int) -> State:
 def emptied(cfg: Config, s: State) -> State:
     """`ConsumerImpl.clearReceiverQueue`: returns the state without receiver queue and messages in flight.
 
-    The messages in flight have an older consumer epoch. The permits of all dropped messages are returned.
+    Each REDELIVER without ids begins a new consumer epoch. The messages in flight have the epoch before, and are
+    dropped. The permits of all dropped messages are returned.
     """
     c = s.consumer
     permits = len(c.queue) + sum([len(reply.messages) for reply in c.link.down])

@@ -103,11 +103,13 @@ def receipted(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
 def checksum_error(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
     """`ProducerImpl::removeCorruptMessage` of C++: returns the state after a ChecksumError, and what the client did.
 
-    The oldest pending message fails if it has this sequence id ("failed"). In the reference the connection ends in any
-    case ("disconnected" if no message fails). Under other profiles the connection may stay ("ignored" if no message
-    fails). With `checksum_error_takes_oldest`, an error that does not name the oldest pending message damages the queue
-    (`Producer.damaged`). `ProducerImpl.recoverChecksumError` of Java differs: the message fails only if its buffer was
-    changed after the checksum was computed; otherwise all pending messages are sent again.
+    "failed": the error names the oldest pending message, and this message fails. "disconnected": the error names any
+    other message. In either case the connection ends. Without `checksum_error_ends_session`, only an error of a later
+    message ends the connection, and an error of an earlier message is "ignored". With `checksum_error_takes_oldest`, an
+    error that does not name the oldest pending message damages the queue (`Producer.damaged`), and is "ignored".
+
+    `ProducerImpl.recoverChecksumError` of Java differs: the message fails only if its buffer was changed after the
+    checksum was computed; otherwise all pending messages are sent again.
     """
     p = s.producer
     if p.pending and sequence == p.pending[0]:

@@ -51,6 +51,7 @@ class Config(NamedTuple):
     receiver_queue_size: Annotated[int, AtLeast(1), Setting("receiverQueueSize", 1000)] = 2
     #: number of messages of each entry
     batch_size: Annotated[int, Between(1, 64)] = 1
+    #: whether the broker can acknowledge single messages of an entry
     index_acks: Annotated[bool, Setting("batchIndexAckEnabled", False)] = False
     #: true: the subscription type is Shared; false: Exclusive
     shared: Annotated[bool, Setting("subscriptionType", "Exclusive")] = False
