@@ -47,12 +47,12 @@ def has_invalid_ack_set(cfg: Config, event: Event) -> bool:
 def call_is_refused_iff_it_cannot_apply(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A call is refused if and only if its arguments are invalid or the state of the handle does not allow it.
 
-    The arguments of an ack are invalid if an ack set is invalid, or if the list is empty or names an entry twice. The
-    argument of a crash is invalid if fewer entries are in flight than survive. A request needs a handle that is neither
-    in error nor closed. An ack without a transaction needs no handle. A handle is opened only if it is not open and no
-    entry is in flight; it is closed only if it is open. A flush needs a buffered record. The end of an append needs an
-    entry in flight. A read of a replay needs an initializing handle and an entry that is not replayed. The end of a
-    replay needs an initializing handle that has replayed all entries. The cursor can always be persisted.
+    The arguments of an ack are invalid if an ack set is invalid, or if the list is empty or names an entry twice. A
+    crash needs at least as many entries in flight as survive. A request needs a handle that is neither in error nor
+    closed. An ack without a transaction needs no handle. A handle is opened only if it is not open and no entry is in
+    flight; it is closed only if it is open. A flush needs a buffered record. The end of an append needs an entry in
+    flight. A read of a replay needs an initializing handle and an entry that is not replayed. The end of a replay needs
+    an initializing handle that has replayed all entries. The cursor can always be persisted.
     """
     name, s, acks = event.name, before, event.arguments.get("acks")
     if name in ("ack_individual", "ack_cumulative", "acknowledge"):
@@ -77,13 +77,14 @@ def call_is_refused_iff_it_cannot_apply(cfg: Config, before: State, event: Event
 
 @always(pending_acks, on=REQUESTS)
 def request_is_queued_as_made(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A queued request is the last of the requests that are not complete. It has the next number, and the transaction,
-    acks and low watermark of the call. A request that conflicts changes nothing.
+    """A request whose result is `queued` becomes the last of the requests that are not complete, with the next number
+    and with the transaction, acks and low watermark of the call. A request that conflicts changes nothing.
 
-    A ready handle appends the record of the request: a commit or abort has the ack type Cumulative if the last
-    cumulative ack, durable or not, is of its transaction. If a rule for conflicts or ack types differs from the
-    reference, this type is not checked. A handle that is not ready queues the request until the replay ends, and does
-    not determine the type. In status none, the request starts the replay.
+    A ready handle appends the record of the request. The record of a commit or abort has the ack type Cumulative if the
+    latest cumulative ack, durable or not, is of its transaction; this type is checked only if both
+    `commit_and_abort_cover_both_types` and `conflict_check` are those of the reference. A handle that is not ready
+    queues the request until the replay ends, and does not determine the type. In status none, the request starts the
+    replay. The cursor, the log, the pending acks and the handle's low watermark stay the same.
     """
     if is_error(event) or event.outcome.result != "queued":
         return not isinstance(event.outcome, Failed) or after == before
@@ -150,12 +151,13 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
 @always(pending_acks, on=(*APPENDS, "write_fails", "close", "end_replay", "read_fails"))
 def results_follow_status(cfg: Config, before: State, event: Event, after: State) -> bool:
     """When the append of an entry succeeds in a ready handle, its requests complete successfully, up to a commit that
-    the cursor rejects; this commit and later requests fail. In the other steps, every completed request fails.
+    the cursor rejects: this commit and later requests of the entry fail. In all other steps, a request can only fail.
 
-    Exceptions: what the end of a replay completes is not checked. If conflicts are detected after the append, a request
-    may also complete with a conflict, and the results are not checked if the cursor rejects a commit. An entry is in
-    flight until its append ends. The entry of a failed append is in the log if it is durable. Only a successful append
-    redelivers messages.
+    An append that ends removes its entry from the entries in flight. The log gains the entry, unless the append failed
+    and the entry is not durable. Only a successful append redelivers messages.
+
+    Not checked: what the end of a replay completes; with `conflict_check` "after_append", requests that complete with a
+    conflict, and all results of an append with a commit that the cursor rejects.
     """
     if is_error(event):
         return True
@@ -188,8 +190,10 @@ def results_follow_status(cfg: Config, before: State, event: Event, after: State
 def successful_read_resets_failed_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A successful read and the end of a replay reset the number of failed reads. After a read, the replay continues
     at the next entry.
+
+    Without `replay_rewinds`, only the number of failed reads is checked.
     """
-    if is_error(event) or not cfg.replay_rewinds:  # without rewinding, only `failed_reads` is checked
+    if is_error(event) or not cfg.replay_rewinds:
         return is_error(event) or after.failed_reads == 0
     if event.name == "end_replay":
         return (after.failed_reads, after.replayed) == (0, 0)
@@ -226,7 +230,10 @@ def cursor_gains_only_committed_acks(cfg: Config, before: State, event: Event, a
 
 @always(pending_acks, on=APPENDS)
 def transactions_above_low_watermark_are_not_aborted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The handle itself aborts only transactions at or below the low watermark of a commit or abort."""
+    """The handle itself aborts only transactions at or below the highest low watermark that a commit or abort carried.
+
+    The handle's own low watermark is not higher, either.
+    """
     old = [request for entry in before.in_flight[1:] for request in entry] + list(before.buffer)
     requests = [each.request for each in applied_records(cfg, before, event, after) if each.request.record.op != "ack"]
     highest = max([before.low_watermark, *[request.low_watermark for request in requests]])

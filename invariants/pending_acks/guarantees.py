@@ -118,7 +118,7 @@ def handle_that_is_not_open_has_no_memory(cfg: Config, s: State) -> bool:
 def every_request_completes_exactly_once(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Every request completes exactly once, unless the broker crashes first.
 
-    A request whose future fails also completes. After a crash, no request is open.
+    A request whose future fails also completes. After a crash, no request is left.
     """
     if event.name == "crash":
         return is_error(event) or not open_numbers(after)
@@ -237,8 +237,7 @@ def completed_commit_has_acknowledged_all_acks(cfg: Config, before: State, event
 
 @always(pending_acks, on=("written",))
 def commit_covers_both_ack_types(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A commit of a transaction with a cumulative ack acknowledges all acks of the transaction, the individual ones
-    too.
+    """The commit of a transaction with a cumulative ack also applies the individual acks of the transaction.
 
     Only commits whose record has ack type Cumulative are checked.
     """
@@ -393,7 +392,7 @@ def transactions_up_to_low_watermark_are_aborted(cfg: Config, before: State, eve
     """After a commit or abort, the abort of each transaction with pending acks up to the low watermark is buffered or
     in flight.
 
-    Transactions whose first ack is after the commit or abort in the same log entry are not checked.
+    A transaction whose first ack follows the last commit or abort of the log entry is not checked.
     """
     if after.status != "ready" or all(r.record.op == "ack" for r in appended_requests(before, event)):
         return True
@@ -423,7 +422,7 @@ def log_with_in_flight(s: State) -> tuple[LogEntry, ...]:
 
 @always(pending_acks)
 def deleted_records_are_durably_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack record is deleted only if its transaction was aborted, or if the entries that it acks are at or before the
+    """An ack record is deleted only if its transaction was aborted, or if all entries that it acks are at or before the
     subscription's persisted mark-delete position.
     """
     is_append = event.name in APPENDS and not is_error(event)
@@ -453,7 +452,7 @@ def log_is_trimmed_by_whole_entries_from_front(cfg: Config, before: State, event
         return True
     whole = log_with_in_flight(before)
     new = len(before.in_flight) if event.name == "crash" else event.name in (*APPENDS, "write_fails")
-    # possible lengths of the log after its growth and before it is trimmed; `new` is the maximum of new entries
+    # at most `new` entries are added, then the log is trimmed: the possible lengths between the two
     lengths = range(max(len(before.log), len(after.log)), len(before.log) + new + 1)
     return any(whole[length - len(after.log) : length] == after.log for length in lengths)
 

@@ -74,8 +74,8 @@ class Pending(NamedTuple):
     def messages(self, cfg: Config, first: int) -> Messages:
         """Returns the messages that a commit of these acks acknowledges.
 
-        `first` is the first entry after the mark-delete position. Of the cumulative ack, the messages of earlier
-        entries are left out.
+        `first` is the first entry after the mark-delete position. The entries before it, which a cumulative ack also
+        covers, are left out.
         """
         by_individual = {n: acknowledged_by_commit_of(cfg, ack) for n, ack in self.individual.items()}
         if self.cumulative is None:

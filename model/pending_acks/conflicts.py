@@ -107,10 +107,8 @@ def acks_of_others(cfg: Config, s: State, txn: int) -> list[PositionAck]:
 
 
 def pending_cumulative_ack(cfg: Config, s: State) -> CumulativeAck | None:
-    """Returns the last cumulative ack that is pending or counts as pending.
-
-    The log order is: pending, in flight, buffered.
-    """
+    """Returns the latest cumulative ack of any transaction that is pending or counts as pending."""
+    # in log order: first the pending ack, then the records in flight and buffered
     records = buffered_or_in_flight_acks(cfg, s, cumulative=True)
     return CumulativeAck(records[-1].txn, records[-1].acks[0]) if records else s.cumulative_ack
 
@@ -118,8 +116,8 @@ def pending_cumulative_ack(cfg: Config, s: State) -> CumulativeAck | None:
 def first_position_after(ack: PositionAck) -> tuple[int, int]:
     """Returns the first message after a cumulative ack, as (entry, batch index).
 
-    After an ack of a whole entry, the result is (next entry, -1), which is before every message of the next entry. To
-    compare two results is to compare the acks (`PositionAckSetUtil.compareToWithAckSet`).
+    After an ack of a whole entry, the result is (next entry, -1), which is before every message of the next entry. Of
+    two acks, the one with the greater result acks more (`PositionAckSetUtil.compareToWithAckSet`).
     """
     first = lowest_set_bit(ack.ack_set or 0)
     return (ack.entry, first) if first >= 0 else (ack.entry + 1, -1)

@@ -1,17 +1,18 @@
 """Pending-ack handle of one subscription: acknowledgements made inside transactions (PIP-160, PIP-153).
 
-Models `PendingAckHandleImpl` (the handle), `MLPendingAckStore` (its log) and `LogIndexLagBackoff`. One step is one
-request, one flush, one log entry that is appended or replayed, one consumer's ack without a transaction, one write of
-the subscription's cursor, one opening or close, the end of a replay, or one failure. The cursor is that of
-`model/batch_acks`.
+An ack inside a transaction is pending until the transaction coordinator commits or aborts the transaction. The handle
+keeps the pending acks of all transactions in memory. It also logs every ack, commit and abort, and replays the log when
+it is opened. Models `PendingAckHandleImpl` (the handle), `MLPendingAckStore` (its log) and `LogIndexLagBackoff`. The
+subscription's cursor is that of `model/batch_acks`. One step is one request, one flush, one log entry that is appended
+or replayed, one consumer's ack without a transaction, one write of the cursor, one opening or close, the end of a
+replay, or one failure.
 
 A message is *acknowledged* if the cursor has its ack. A message becomes *pending* in a transaction when the
 transaction's ack of the message is applied: when its record is durable, or when a replay reads its record. The message
-stays pending until a commit or abort of the transaction is applied, or the handle is no longer open. In the profile
-`reference`, a new ack also conflicts with acks whose records are not durable yet (`conflicts.py`).
+stays pending until a commit or abort of the transaction is applied, or the handle is no longer open.
 
-    individual ack   a list of positions with optional ack sets; all become pending, or the request fails with
-                     `TransactionConflictException`
+    individual ack   a list of positions with optional ack sets; all become pending, or the request conflicts with other
+                     acks and fails with `TransactionConflictException` (`conflicts.py`)
     cumulative ack   up to a position, optionally inside a batch; at most one transaction has a cumulative ack, which
                      only advances
     commit           applies the transaction's pending acks to the cursor, then removes them
@@ -23,8 +24,8 @@ stays pending until a commit or abort of the transaction is applied, or the hand
                      entry. When the entry is durable, its records are applied and the futures of the requests complete,
                      in order
     trimming         a prefix of the log is mark-deleted if all its acks are at or before the cursor's persisted
-                     mark-delete position. Only the prefixes in a sparse index are considered (`log_index.py`)
-    replay           an opened handle applies the records of the log; until the replay ends, requests are queued
+                     mark-delete position. A sparse index lists the prefixes that are compared (`log_index.py`)
+    status           none (not opened yet), initializing (a replay runs, requests are queued), ready, error, or closed
 
 A message is pending in at most one transaction, whatever the ack types (apache/pulsar#4265). An ack set is a mask, in
 which a clear bit is an acked message. In requests, an empty ack set acks the whole entry. The topic has no end: any
@@ -35,11 +36,12 @@ Main differences from shipped brokers (each a rule of `Config`, with its reason;
   * conflicts are detected before the append;
   * after a failed append, whose outcome is unknown, or a commit that the cursor rejects, the status is error until the
     handle is reopened;
-  * a commit or abort ends the acks of both types that its transaction has pending when the record becomes durable;
-  * every commit or abort applies its low watermark to all transactions with pending acks at or below this id;
+  * a commit or abort covers both ack types: all acks that its transaction has pending when the record becomes durable;
+  * after every commit or abort, the handle aborts every transaction that has pending acks and an id at or below the low
+    watermark;
   * a replay reads the whole log or fails, and drops only acks that the persisted cursor has.
-As in the shipped broker, a record is not deleted when its transaction ends. According to PIP-160's text (profile
-`pip-160`), it is.
+As in the shipped broker, the end of a transaction deletes no records. According to PIP-160's text (profile `pip-160`),
+it deletes those of the transaction.
 
 Kinds of unsuccessful outcomes: `conflict` is `TransactionConflictException`, `not_ready` is
 `ServiceUnitNotReadyException`. The other kinds are not errors of Pulsar: `illegal_argument` is an argument that the
@@ -53,7 +55,7 @@ Not modelled:
   * consumers and dispatchers. After an abort, the dispatcher of a Shared subscription redelivers whole entries, without
     their acknowledged and pending messages; a dispatcher with a single active consumer rewinds to the mark-delete
     position. Messages of an aborted cumulative ack are redelivered only if a consumer asks for them (#14371);
-  * aborts before the first ack: a shipped broker appends no record for such an abort, and this model appends one;
+  * aborts in a handle that has had no ack yet: a shipped broker appends no record for them, and this model appends one;
   * committed batch indexes if the cursor stores no ack sets: a shipped handle keeps them in `individualAckPositions`,
     and therefore rejects further acks of these batch indexes until the handle is reopened.
 """
@@ -178,7 +180,8 @@ def taken(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str]:
         if why:
             return s, Reply(request.number, "conflict"), why
         return with_append(cfg, s, request), Reply(request.number, "queued"), ""
-    # `is_cumulative`: whether the ack type of the commit or abort record is Cumulative. The reference ignores this type
+    # A commit or abort record has an ack type, too: Cumulative if the transaction has the latest cumulative ack. The
+    # reference ends the acks of both types, whatever this type is.
     latest = pending_cumulative_ack(cfg, s)
     is_cumulative = latest is not None and latest.txn == record.txn
     # In a shipped broker, if another transaction has a cumulative ack, a commit completes without a record
@@ -222,8 +225,8 @@ def ack_individual(cfg: Config, s: State, txn: Txn, acks: tuple[AckArgument, ...
 
     The request fails with `TransactionConflictException` if one of its messages is pending individually in any
     transaction, including its own, or pending cumulatively in another transaction. The request also fails if an ack set
-    acks a message that is acknowledged, or if an entry is completely acknowledged. An ack of a whole entry of which
-    only some messages are acknowledged succeeds.
+    acks a message that is acknowledged, or if an entry is completely acknowledged. An ack of a whole entry does not
+    conflict with acknowledgements of some of its messages.
     """
     if not acks:
         return refused(s, "illegal_argument", "acks is empty")
@@ -247,7 +250,7 @@ def ack_cumulative(cfg: Config, s: State, txn: Txn, entry: Number, ack_set: Numb
     """
     ack, everything = PositionAck(entry, ack_set or None), all_messages(cfg, entry)
     invalid = ack_set_error(cfg, entry, ack_set)
-    # `ack_set & -ack_set` is the lowest set bit; minus 1, it is all bits below. With these bits, a tail is the batch
+    # `(ack_set & -ack_set) - 1` has all bits below the lowest set bit. Only a tail makes these bits up to a whole batch
     if not invalid and ack.ack_set is not None and ack.ack_set | (ack.ack_set & -ack.ack_set) - 1 != everything:
         invalid = f"ack_set is {ack_set}, which does not leave the tail of the batch"
     if invalid:
@@ -317,7 +320,7 @@ def applied(cfg: Config, s: State, request: Request, cursor_rejects: bool) -> tu
         redelivered = redeliveries(cfg, after, ended.individual)
     elif not cursor_rejects or ended == EndedAcks((), None):
         after = with_committed_acks(cfg, after, ended)
-    elif cfg.rejected_commit != "drop":  # with "drop", the acks are removed, and the commit completes
+    elif cfg.rejected_commit != "drop":  # the commit fails; with "drop", the acks are removed and the commit completes
         return s._replace(status="error" if cfg.rejected_commit == "fail_handle" else "ready"), "failed", ()
     return with_low_watermark(cfg, after, request.low_watermark, ended.individual != ()), "done", redelivered
 
@@ -344,7 +347,10 @@ def with_pending_ack(s: State, record: LogRecord) -> State:
 
 
 def with_low_watermark(cfg: Config, s: State, low_watermark: int, had_individual_acks: bool) -> State:
-    """`handleLowWaterMark`: returns the state after a commit or abort applies its low watermark (#15530, #15592)."""
+    """`handleLowWaterMark`: raises the low watermark and starts the aborts of `stale_txns` (#15530, #15592).
+
+    `had_individual_acks`: the commit or abort that carries the low watermark has ended individual acks.
+    """
     if cfg.low_watermark_aborts == "from_first" and not had_individual_acks:
         return s
     if low_watermark > s.low_watermark:
@@ -355,10 +361,11 @@ def with_low_watermark(cfg: Config, s: State, low_watermark: int, had_individual
 
 
 def stale_txns(cfg: Config, s: State) -> list[int]:
-    """`handleLowWaterMark`: returns the transactions with pending acks that the low watermark aborts now.
+    """Returns the transactions with pending acks at or below the low watermark whose abort is to be started.
 
     A transaction whose abort is already buffered or in flight is left out. With `low_watermark_aborts` "from_first",
-    only the first of `individual_acks` can be returned, and none is while an internal abort is buffered or in flight.
+    only the first transaction of `individual_acks` is considered, and only if no internal abort is buffered or in
+    flight.
     """
     txns = [each.txn for each in s.individual_acks]
     aborts = [request for request in buffered_or_in_flight(s) if request.record.op == "abort"]
@@ -380,10 +387,10 @@ def stopped(cfg: Config, s: State, status: Literal["error", "closed"]) -> tuple[
 
 
 def with_indexed_entry(cfg: Config, s: State, entry: LogEntry, log_position: int) -> tuple[State, int]:
-    """Returns the state with a log entry in the index, and the number of log entries that are mark-deleted.
+    """Updates the index for an appended or replayed log entry, then trims the log.
 
-    With `log_deletion` "ended_transactions", there is no index. A ready handle deletes the records of ended
-    transactions.
+    Returns the state, and the number of log entries that are mark-deleted. With `log_deletion` "ended_transactions",
+    there is no index, and a ready handle deletes the records of ended transactions.
     """
     if cfg.log_deletion == "ended_transactions":
         return without_ended(s) if s.status == "ready" else (s, 0)
@@ -421,7 +428,7 @@ def completed(cfg: Config, s: State, cursor_rejects: bool) -> Step[State, Effect
     redelivered: tuple[Redelivery, ...] = ()
     was_ready = s.status == "ready"
     for request in requests:
-        # after a commit that stops the handle, the other requests of the entry fail
+        # the request fails if the handle was not ready, or if an earlier commit of the entry has stopped the handle
         result = "failed"
         if s.status == "ready":
             s, result, more = applied(cfg, s, request, cursor_rejects)
@@ -462,7 +469,8 @@ def write_fails(cfg: Config, s: State, durable: bool) -> Step[State, Effects]:
     """`MLPendingAckStore.appendCommon` fails for the first entry in flight: the futures of its requests fail.
 
     `durable`: the entry is in the log all the same. The status of a ready handle becomes error, and the buffered
-    requests also fail. With `failed_append` "apply" the handle stays ready, and acks become pending.
+    requests also fail. With `failed_append` "apply", the handle stays ready, and the failed acks become pending
+    (`with_failed_ack`).
     """
     if not s.in_flight:
         return refused(s, "not_enabled", "no entry is in flight")
@@ -530,7 +538,7 @@ def read_entry(cfg: Config, s: State) -> Step[State, int]:
     """
     if s.status != "initializing" or replay_is_complete(s):
         return refused(s, "not_enabled", "there is nothing to read")
-    if s.read_position >= len(s.log):  # only without `replay_rewinds`
+    if s.read_position >= len(s.log):
         return s, Failed("no_progress", "the read position is after the last entry of the log")
     entry, position = s.log[s.read_position], s.read_position
     for record in entry:

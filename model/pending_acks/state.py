@@ -124,8 +124,8 @@ class Config(NamedTuple):
     ] = True
     #: Which transactions with pending acks a low watermark aborts, and when. `all`: all transactions at or below the
     #: low watermark, after any commit or abort. `from_first`: only after a commit or abort of individual acks, and
-    #: only the first transaction in the order of `State.individual_acks`, if it is at or below the low watermark. After
-    #: the abort, the transaction that is then the first is checked.
+    #: only the first transaction in the order of `State.individual_acks`, if it is at or below the low watermark. Its
+    #: abort is followed by the check of the next transaction.
     low_watermark_aborts: Annotated[
         Literal["all", "from_first"],
         Rule(Origin.READ, {"from_first": "PendingAckHandleImpl.handleLowWaterMark, master 2026-07"}),
@@ -248,7 +248,7 @@ class State(NamedTuple):
     cursor: Acks  # the subscription's cursor in memory
     durable_cursor: Acks  # the subscription's cursor as persisted
     log: tuple[LogEntry, ...]  # entries after the log's mark-delete position
-    read_position: int  # index in `log` of the next entry that the log's cursor reads
+    read_position: int  # index in `log` of the next entry that the log's cursor reads; `replayed` if `replay_rewinds`
     log_index: LogIndex  # memory
     status: Literal["none", "initializing", "ready", "error", "closed"]
     replayed: int  # index in `log` of the entry after the last one that the replay processed (`currentLoadPosition`)

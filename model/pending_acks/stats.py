@@ -27,7 +27,7 @@ _HANDLE_STATES = {
 def batch_log_stat(cfg: Config, s: State, topic: str, subscription: str) -> dict[str, object]:
     """Returns the response of `--get-txn-pending-ack-batch-log-stat` (PIP-160).
 
-    The response has an array of the opened handles. It is empty while the status of the handle is none.
+    The response lists the opened handles; there is none while the status of the handle is none.
     """
     opened = {} if s.status == "none" else {f"{topic}-{subscription}": cfg.batched_writes}
     return wire.batch_log_stat("pending_ack", cfg.batched_writes, opened)
