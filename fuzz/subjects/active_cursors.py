@@ -1,4 +1,4 @@
-"""How to drive the containers of active cursors."""
+"""How to drive the containers of active cursors. `model/active_cursors/machine.py` lists the kinds of containers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def delays_around_grace_period(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns facts about the cursors, the grace period, the linked list and the other shipped containers."""
+    """Returns facts about the cursors, the grace period, and the data structure of a shipped container."""
     positions = [c.position for c in s.cursors if c.position is not None]
     tail = positions.count(max(positions)) if positions else 0  # the number of cursors at the largest position
     pending = removed = 0
@@ -76,7 +76,7 @@ def retained(s: State) -> int:
 
 
 def largest_absolute_count(s: State) -> int:
-    """Returns the largest absolute value of a counter of the list."""
+    """Returns the largest absolute value of a counter of the linked list; 0 for any other container."""
     return 0 if s.nodes is None else max((abs(count) for count in s.nodes.counts), default=0)
 
 
@@ -160,7 +160,7 @@ LAZY = Scope(
         "actions": "changes that the list records as pending, and queries that flush them; excludes removals",
         "largest_absolute_count": "the largest correct count; excludes successors of states with larger counts",
         "grace_ms": "zero: the grace period is in the other scopes",
-        "position": "two neighbours: cursors leave and join groups; excludes moves past a third position",
+        "position": "two neighbours: cursors leave and join others; excludes moves past a third position",
     },
 )
 
@@ -188,7 +188,7 @@ HEAP = Scope(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Returns the state for the twin's variables. The twin has no `next_object`: its objects are numbered from 1."""
+    """Returns the state for the twin's variables. The twin has no clock and version, and numbers objects from 1."""
     s: State = as_model(State, variables, now_ms=0, version=0, next_object=0)
     objects = {each.object for each in s.cursors} | {each.object for each in s.items}
     if s.nodes is not None:

@@ -104,10 +104,10 @@ def lists_near(sizes: tuple[int, ...], first: int, known: tuple[Position, ...]) 
 
 @lru_cache(maxsize=1024)
 def lists_spread(sizes: tuple[int, ...], ledgers: tuple[int, ...], furthest: int) -> Lists:
-    """Returns lists with one ack, of an entry at or after the furthest entry with an ack.
+    """Returns lists with one ack, of one of five entries from the furthest acked entry on.
 
-    Acks of these entries move through the backlog with gaps, and leave many ranges and ack sets. At the end of the
-    backlog, they start again in the middle.
+    Such acks move through the backlog with gaps, and leave many ranges and ack sets. When they have reached the end of
+    the backlog, the next ones are in its middle. Acks of whole entries are the most frequent.
     """
     start = furthest if furthest + 2 < sum(ledgers) else furthest // 2
     numbers = [n for n in (start, start + 1, start + 2, start + 2, start + 34) if n < sum(ledgers)]
@@ -140,7 +140,10 @@ def lists(cfg: Config, s: State) -> Lists:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Returns "long backlog" for such a topic; otherwise "few", "" or "many", by the entries after mark-delete."""
+    """Returns "long backlog" if the topic starts with `_LONG_BACKLOG` entries or more.
+
+    Otherwise returns "few", "" or "many", by the number of entries after the mark-delete position.
+    """
     ahead = sum(s.ledgers) - s.acks.first_unacked
     if cfg.entries >= _LONG_BACKLOG:
         return "long backlog"
@@ -219,7 +222,7 @@ SMOKE = Scope(
         "acks": "each entry, each message of the first one, and a list with a position after the last entry",
         "position": "both entries, and the next one",
         "ack_set": "none, and one that leaves the second message",
-        "stored_in_metadata": "false: the write to the metadata store fails, too; true equals a completed write",
+        "stored_in_metadata": "false: a write fails at the cursor ledger and the metadata store; true equals success",
         "write_survives": "both: the write in flight is durable or lost",
         "queued": "one operation; excludes the order of several",
     },
@@ -290,7 +293,7 @@ NIGHTLY = SMOKE.changed(
 
 
 def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
-    """Returns the state for the twin's variables. The twin's resets have no tickets: they are numbered from 1."""
+    """Returns the state for the twin's variables. Resets of the twin have no tickets; here they are numbered from 1."""
     writing = variables["writing"]
     resets = tuple([reset_of(i, each) for i, each in enumerate(writing["resets"] if writing else (), 1)])
     write = writing and Write(as_model(Acks, writing["record"]), resets, resets[-1] if writing["applies"] else None)

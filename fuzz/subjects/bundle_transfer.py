@@ -37,7 +37,7 @@ def stale_owner(s: State) -> int | None:
 
 
 def has_writer(s: State, broker: int) -> bool:
-    """Returns whether the broker can write to at least one topic."""
+    """Returns whether the broker has a topic object that can write."""
     return any(o is not None and o.writable for t in s.topics for o in (t.objects[broker],))
 
 
@@ -49,8 +49,8 @@ def brokers_that_apply(cfg: Config, s: State) -> tuple[int, ...]:
     return (*range(cfg.brokers), *(s.records[-1].dst,) * (4 if stale_owner(s) is None else 24))
 
 
-def brokers_that_answer(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns every broker. If there is a stale owner, one broker is more frequent.
+def lookup_brokers(cfg: Config, s: State) -> tuple[int, ...]:
+    """Returns every broker, for a lookup. If there is a stale owner, one broker is more frequent.
 
     As long as the new owner cannot write, this is the new owner; afterwards it is the stale owner.
     """
@@ -74,7 +74,7 @@ def situation(cfg: Config, s: State) -> str:
     fenced adds    a broker has unconfirmed entries, and can no longer write
     stale owner    a broker owns the bundle in its view only, and the new owner cannot write yet
     two owners     a broker owns the bundle in its view only, and the new owner can write
-    reload         at the owner, a topic object is disconnected, or an older one has a pending clean-up
+    reload         at the owner, a topic object is disconnected, or an older object of the topic is not cleaned up
     broken         a broker is not registered
     calm           a broker owns the bundle
     transfer       the bundle is in transfer
@@ -275,7 +275,7 @@ def lookup_has_peer(_cfg: Config, s: State) -> State | None:
     """A client that has to look up the address has a peer."""
     t = s.topics[0]
     c = t.clients[0]
-    if c.phase == "lookup" or is_attached(c, c.peer or 0):
+    if c.phase == "lookup" or is_attached(c, c.peer or 0):  # the change would also end a session
         return None
     changed = t._replace(clients=(c._replace(phase="lookup", up=(), down=()), *t.clients[1:]))
     return s._replace(topics=(changed, *s.topics[1:]))
@@ -295,7 +295,7 @@ subject = Subject(
     domains={
         "broker": brokers,
         "deliver.broker": brokers_that_apply,
-        "lookup.broker": brokers_that_answer,
+        "lookup.broker": lookup_brokers,
         "dst": brokers,
         "owner": brokers,
         "topic": topics,

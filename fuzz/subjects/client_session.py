@@ -21,7 +21,7 @@ def messages(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def sequences(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the sequence ids before, of and after the oldest pending message, and the next sequence id."""
+    """Returns the sequence ids before, of and after the oldest pending message (or the next one), and the next id."""
     p = s.producer
     oldest = p.pending[0] if p.pending else p.next_sequence_id
     return (max(oldest - 1, 0), oldest, oldest + 1, p.next_sequence_id)

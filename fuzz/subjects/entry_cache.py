@@ -22,7 +22,7 @@ FAR = (Position(1, 63), Position(1, 64), Position(2, -1), Position(-1, -1))
 
 
 def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the open copies, whose numbers are positive; rarely also the newest copy if it is closed, and refused."""
+    """Returns the open copies, whose numbers are positive; rarely also a closed one, whose release is refused."""
     held = [
         c for h in (*s.ranges.queue, *s.ranges.orphaned_copies) if h is not None and h.copies for c in h.copies if c > 0
     ]
@@ -31,7 +31,7 @@ def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def outstanding_reads(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the outstanding reads; rarely also the newest read if it is completed, and refused."""
+    """Returns the outstanding reads; rarely also a completed one, whose completion is refused."""
     open_reads = tuple([r.number for r in s.reads])
     newest = s.next_read - 1
     return (*open_reads, newest) if newest % 8 == 1 and newest not in open_reads else open_reads
@@ -61,7 +61,7 @@ def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
 
 
 def slots(s: State) -> int:
-    """Returns the number of slots of the removal queue, including detached ones."""
+    """Returns the number of slots of the removal queue, including detached ones, whose entry was removed."""
     return len(s.ranges.queue)
 
 

@@ -28,7 +28,8 @@ def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
 def amounts(cfg: Config, s: State) -> tuple[int, ...]:
     """Returns numbers of bytes to free: zero, small ones, and those around the total size and half of it.
 
-    With 55 and 110 bytes, shares in integers and shares in floating point often differ.
+    The eviction policy shares these bytes between caches. With 55 and 110, shares in integers and in doubles often
+    differ (`share_arithmetic`).
     """
     total = sum(size(held) for held in s.caches)
     return 1, 10, 3, total, total + 1, total // 2, 0, 55, 110

@@ -30,19 +30,20 @@ def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def watermarks(cfg: Config, s: State) -> tuple[float, ...]:
-    """Returns typical watermarks, or the one with which the queued task frees `bytes_with_different_shares`, if any."""
+    """Returns the watermark with which the queued task frees `bytes_with_different_shares`, or typical ones."""
     wanted = bytes_with_different_shares(s) if s.tasks else 0
     # a task frees the total size at its scheduling (`s.tasks[0]`), minus the watermark in bytes, rounded down
     return ((s.tasks[0] - wanted + 0.5) / s.max_bytes,) if wanted else (0.9, 0.5, 0.0, 0.99, 1.0)
 
 
 def bytes_with_different_shares(s: State) -> int:
-    """Returns a number of bytes to free with which the shipped rule `share_arithmetic` changes the queued task.
+    """Returns a number of bytes for the queued task to free, with which integers and doubles give different shares.
 
-    Returns 0 if the task does not evict from two caches, or if no watermark makes the task free this number of bytes.
+    The task shares the bytes between the caches from which it evicts (rule `share_arithmetic`). Returns 0 if these are
+    not two caches, if there is no such number, or if no watermark makes the task free this number of bytes.
     """
     sizes = sorted(size(entries_of(held)) for held in s.caches)
-    selected = shares(list(enumerate(sizes)), sum(sizes), "integers")
+    selected = shares(list(enumerate(sizes)), sum(sizes), "integers")  # which caches, whatever the number of bytes
     if len(selected) != 2:
         return 0
     wanted = most_bytes_with_different_shares(sizes[selected[0][0]], sizes[selected[1][0]])
@@ -51,7 +52,7 @@ def bytes_with_different_shares(s: State) -> int:
 
 @lru_cache(maxsize=8192)
 def most_bytes_with_different_shares(larger: int, smaller: int) -> int:
-    """Returns the largest number of bytes to free with which integers and floating point give different shares.
+    """Returns the largest number of bytes to free with which integers and doubles give different shares.
 
     The arguments are the sizes of the two caches that share the bytes. Returns 0 if there is no such number.
     """
@@ -67,7 +68,7 @@ def most_bytes_with_different_shares(larger: int, smaller: int) -> int:
 def situation(cfg: Config, s: State) -> str:
     """Returns the first of these situations that the state is in; "" if none.
 
-    sharing    a task is queued, and a watermark exists with which integers and floating point give different shares
+    sharing    a task is queued, and a watermark exists with which integers and doubles give different shares
     evicting   a task is queued
     full       the total size is at the maximum or above, so inserts are rejected
     """

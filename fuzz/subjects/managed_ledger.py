@@ -56,7 +56,7 @@ def positions(cfg: Config, s: State) -> tuple[Position, ...]:
 def situation(cfg: Config, s: State) -> str:
     """Returns the first of these situations that the state is in; "" if none.
 
-    replaying   a replay read is not dispatched
+    replaying   a replay read is in progress, or its entries are not dispatched yet
     rewound     without `counts_reads`: an acked entry is at or after the read position of a cursor
     """
     if any(sub.replay_read is not None for sub in s.subscriptions):
@@ -302,6 +302,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     """
     contents, subs = variables["entry_cache"], [variables["subs"][i] for i in range(cfg.subscriptions)]
     copies = {name: i for i, name in enumerate(sorted([n for i, sub in enumerate(subs) for n in _copies(i, sub)]), 1)}
+    # grants without permits: for them `cache_from_tla` gives the copies the same numbers
     grants = [Function(request=owner, permits=0, copies=(index,)) for owner, index in copies]
     same = {name: getattr(cfg, name) for name in ("max_bytes", "max_requeue_times", "extend_ttl_of_recently_accessed")}
     same |= {"watermark": Function(num=cfg.watermark, den=1), "grants": grants}

@@ -1,4 +1,4 @@
-"""How to drive the ownership channel: requests, views, handlers, sessions, clean-ups and shutdown."""
+"""How to drive the ownership channel: requests, brokers that process the records, sessions, clean-ups and shutdown."""
 
 from __future__ import annotations
 
@@ -166,7 +166,7 @@ SMOKE = Scope(
     },
     bounds={"versions": 4, "unread": 1, "tasks": 1},
     reasons={
-        "actions": "requests, handlers and the monitor; brokers and sessions are in other scopes",
+        "actions": "requests, handlers and the monitor; faults of brokers and sessions are in other scopes",
         "brokers": "two: source and destination; excludes a third broker",
         "bundles": "one: the channel does not order the records of different bundles",
         "broker": "both brokers of the scope",
@@ -291,7 +291,7 @@ NIGHTLY = scope(
     {"brokers": 3},
     {"broker": (0, 1, 2), "unload.dst": (None, 1)},
     {"versions": 4, "unread": 2, "tasks": 1},
-    actions="requests, handlers, jumps and removals",
+    actions="requests, handlers, views that jump over records, and removals",
     brokers="three: source, destination, and a broker that only reads",
     broker="all brokers of the scope",
     dst="two of the brokers",

@@ -54,6 +54,7 @@ def lists_near(sizes: tuple[int, ...], start: int) -> Lists:
     singles = [
         [AckArgument(n, each) for each in ack_sets_of(sizes[n % len(sizes)])] for n in range(start, start + _NEAR)
     ]
+    # lists with an ack of one entry; of it and the entry before; of the first entry, and of each from this one on
     for i, acks in enumerate(singles):
         found += [(each,) for each in acks] * 2
         if i:
@@ -218,7 +219,7 @@ SMOKE = Scope(
     reasons={
         "actions": "ack, commit, persist, crash and replay; excludes aborts, cumulative acks and failures",
         "batch_sizes": "entries of two messages and of one: with and without batch indexes",
-        "min_lag": "one: each of the first acks adds a key",
+        "min_lag": "one: each of the first acks adds a key to the log index",
         "txn": "two: acks of one transaction conflict with those of the other",
         "commit.txn": "only the first transaction commits; acks of the other one stay pending",
         "acks": "the first message of an entry; a list with its second message and the next entry",
@@ -248,7 +249,7 @@ CI = Scope(
     reasons={
         "actions": "all actions of the model",
         "batch_sizes": "two messages in each entry",
-        "min_lag": "one: each of the first acks adds a key",
+        "min_lag": "one: each of the first acks adds a key to the log index",
         "max_failed_reads": "two: one failed read is retried",
         "txn": "two: acks of one conflict with those of the other, and the low watermark aborts one of the two",
         "acks": "either message of the entry: two transactions can share the entry",
@@ -373,7 +374,7 @@ def failed_store_has_buffered_requests(_cfg: Config, s: State) -> State | None:
 
 
 def request_number_is_reused(_cfg: Config, s: State) -> State | None:
-    """The next request has the number of an open one."""
+    """The next request number is 1, and a request in flight has a number."""
     is_open = any(request.number for requests in s.in_flight for request in requests)
     return s._replace(next_request=1) if is_open else None
 

@@ -38,7 +38,7 @@ def open_copies(cfg: Config, s: State) -> tuple[int, ...]:
 def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
     """Returns thresholds around now minus TTL, now, and now plus 1.
 
-    A pass with the last one visits a requeued entry again, because the entry has the timestamp now.
+    A pass with the threshold now plus 1 visits a requeued entry again, because the entry has the timestamp now.
     """
     edge = s.now_ns - cfg.ttl_ns
     return edge, edge + 1, edge - 1, s.now_ns, s.now_ns + 1
@@ -140,7 +140,7 @@ REASONS = {
     "last": "a range up to each position",
     "slots": "excludes states with a third slot, such as two entries behind a detached wrapper",
     "age": "TTL plus one: an older entry is expired as well; excludes entries that stay longer",
-    "requeues": "one more than the maximum, by a requeue for recent access; a larger count changes no decision",
+    "requeues": "one more than the maximum; a larger count changes no decision",
     "lowest_count": "minus one: a smaller read count only needs more replays to become positive",
 }
 
@@ -337,6 +337,7 @@ def key_of(action: str, arguments: tuple[Any, ...]) -> tuple[int, Position] | No
     return arguments[:2] if has_key else None
 
 
+#: Actions that evict from any cache.
 PASSES = ("time_pass", "size_pass", "evict_to_watermark")
 
 

@@ -1,4 +1,7 @@
-"""How to drive upgrades and downgrades of brokers whose transaction logs have batches."""
+"""How to drive upgrades and downgrades of brokers. New brokers write batches to transaction logs if their flag is on.
+
+`model/txn_rollout.py` describes the steps.
+"""
 
 from __future__ import annotations
 

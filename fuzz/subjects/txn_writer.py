@@ -17,9 +17,12 @@ FAILURES = ("nothing",) * 12 + ("size", "single", "single", "batch")
 
 
 def sizes(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns 0, 1, fractions of `max_bytes`, and sizes around the space left in the buffer and around `max_bytes`."""
+    """Returns 0, 1, fractions of `max_bytes`, and sizes around the space left in the buffer and around `max_bytes`.
+
+    With the largest `max_bytes` and much space left, returns 0 and 1.
+    """
     left, most = cfg.max_bytes - s.size, cfg.max_bytes
-    if most == 1000 and left > 500:  # 1000 is the largest `max_bytes` in the settings of the subject
+    if most == 1000 and left > 500:
         return 0, 1  # small records: many are buffered before `max_bytes` is reached
     found = (0, 1, most // 3, most // 3, most // 2, left - 1, left, left + 1, most - 1, most, most + 3)
     return tuple([size for size in found if size >= 0])
@@ -40,7 +43,7 @@ def longest_span(cfg: Config) -> int:
 
 
 def situation(cfg: Config, s: State) -> str:
-    """Returns "closed", "tasks" (some are queued), "writes" (some are in flight) or "idle"."""
+    """Returns "closed", "tasks" (some are queued), "writes" (only writes are in flight) or "idle"."""
     if s.status == "closed":
         return "closed"
     if s.tasks:
