@@ -560,7 +560,7 @@ def test_every_contract_is_violated_by_an_observation_and_by_no_empty_one(name: 
 )
 def test_no_step_of_a_shrunk_schedule_can_be_removed(shows: Any, steps: Any) -> None:
     class Shows(Sought):
-        def violation(self, harness: Any, schedule: Schedule, patience: float = 0.0) -> Any:
+        def reproduce(self, harness: Any, schedule: Schedule, patience: float = 0.0) -> Any:
             return True if shows(schedule.steps) else None
 
     kinds = {"wait": StepKind(print, ((0, 1),)), "drop": StepKind(print)}
@@ -645,4 +645,4 @@ def test_an_experiment_is_as_predicted_or_as_observed(harness: Harness, row: Any
 def test_a_known_deviation_shows_in_19_of_20_replays(harness: Harness, row: Known) -> None:
     """Its evidence shows, too."""
     sought = Sought(find_scenario(row.scenario), row.contract, known_deviations(), row)
-    assert sum([sought.violation(harness, row.schedule()) is not None for _ in range(20)]) >= 19
+    assert sum([sought.reproduce(harness, row.schedule()) is not None for _ in range(20)]) >= 19

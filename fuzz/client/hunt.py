@@ -71,7 +71,7 @@ class Sought(NamedTuple):
     #: a known deviation with the defect that must explain the violation; None: no known deviation may explain it
     deviation: Known | None
 
-    def violation(self, harness: Harness, schedule: Schedule, patience: float = PATIENCE) -> Violation | None:
+    def reproduce(self, harness: Harness, schedule: Schedule, patience: float = PATIENCE) -> Violation | None:
         """Runs a schedule. Returns the violation of the contract, or None if the run does not show the finding."""
         observed = execute(harness, self.scenario, schedule, patience)
         found = [each for each in violations(self.scenario, observed) if each.contract.name == self.contract]
@@ -165,7 +165,7 @@ def replay(harness: Harness, sought: Sought, schedule: Schedule, seconds: float)
     shown, done, last = 0, 0, None
     until = time.monotonic() + seconds
     while done < _MAX_REPLAYS and (done < _MIN_REPLAYS or time.monotonic() < until):
-        again = sought.violation(harness, schedule)
+        again = sought.reproduce(harness, schedule)
         done += 1
         if again is not None:
             shown, last = shown + 1, again
@@ -183,7 +183,7 @@ def shrink(harness: Harness, sought: Sought, schedule: Schedule, seconds: float)
     second attempt begins with the given schedule. Its runs wait `PATIENCE`, and it takes proportionally longer.
     """
     found = _shrunk(harness, sought, schedule, _SHRINK_PATIENCE, seconds)
-    if sought.violation(harness, found) is None:
+    if sought.reproduce(harness, found) is None:
         found = _shrunk(harness, sought, schedule, PATIENCE, seconds * PATIENCE / _SHRINK_PATIENCE)
     return found
 
@@ -205,7 +205,7 @@ def _shrunk(harness: Harness, sought: Sought, schedule: Schedule, patience: floa
         if candidate in tried or time.monotonic() > until:
             return False
         tried.append(candidate)
-        return sought.violation(harness, candidate, patience) is not None
+        return sought.reproduce(harness, candidate, patience) is not None
 
     best, before = schedule, None
     while best != before:

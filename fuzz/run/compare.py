@@ -19,8 +19,8 @@ def same(a: Any, b: Any) -> bool:
     """Returns whether two values are equal, of one class, and have the same MessagePack encoding, which is fast.
 
     So 1 differs from 1.0 and from True, also inside a value. Inside a value, the encoding does not distinguish a named
-    tuple from the tuple of its fields, and mostly not a set from a frozenset: `exact` does. Sets whose members are
-    encoded in different orders are compared as by `exact`.
+    tuple from the tuple of its fields, and mostly not a set from a frozenset: `exact` does. Values that have no
+    encoding, or sets with different orders in their encodings, are compared as by `exact`.
     """
     if a is b:
         return True

@@ -41,12 +41,11 @@ class Agreement(StrEnum):
 
 
 class GapVerdict(NamedTuple):
-    """Whether a recording agrees. If it does not, the furthest operation that the search reached, and what differed.
+    """Whether a recording agrees. If not: at which operation the search got furthest, and what differed there.
 
-    If the recording agrees, `operation` is None; `field` and `possible` are empty. Otherwise `operation` is the last
-    operation of the recording at which a value differed from the recorded one. If no value differed, it is the first
-    item, which may be a gap. `field` is `observe` if one of the differences that were kept is of an observation, else
-    `result`.
+    `operation` is the last operation of the recording at which a value differed from the recorded one. If no value
+    differed, `operation` is the first item, which may be a gap. `field` is `result`, or `observe` if an observation is
+    among the differences that were kept. If the recording agrees, `operation`, `field` and `possible` are empty.
     """
 
     agreement: Agreement

@@ -1,9 +1,8 @@
-"""Generates the trace of a seed.
+"""Generates the trace of a seed: a call is drawn in each state, by a random number generator with this seed.
 
-`PossibleCalls` has the calls that the subject's domains give in a state. The fast loop of lockstep draws one of these
-calls with a seeded random number generator, the Hypothesis state machine draws each argument from its domain, and the
-explorer takes every call. A domain may depend on the state, so each call is generated in the state in which it is
-executed.
+Each argument has a domain of values, which may depend on the state (`fuzz/subject.py`). So a call is drawn in the state
+in which it is executed. `PossibleCalls` draws a call for a trace, lists every call for the explorer, and gives the
+Hypothesis state machine the domains in a state.
 
 Most seeds give ordinary traces. A seed modulo 16, 32 or 64 selects the others: wide traces, in which some integers are
 near limits (`fuzz/run/wide.py`); traces with bursts, which repeat a call, or a few calls in turn, hundreds of times

@@ -218,7 +218,7 @@ def largest(subject: Subject, cfg: Any, action: str, name: str) -> int:
 
 
 class _Part:
-    """An argument of an action, or a part of one (a field or an item): what the changes of its integers depend on.
+    """An argument, a setting, or a field or item inside one. If it is an integer: the values that it may get.
 
     `action` is empty for a part of a setting. `is_fixed` says whether the domain of the argument is fixed.
     """
