@@ -239,8 +239,8 @@ def test_added_entry_is_not_cached_for_backlogged_cursor_without_counts() -> Non
     assert isinstance(outcome_of(SHARED, run(SHARED), "check_backlogged_cursors"), Refused)
 
 
-def test_entry_from_storage_is_not_cached_for_unmarked_cursor_without_counts() -> None:
-    """The check `check_cursors_to_cache_entries` marks a cursor whose backlog reaches the minimum."""
+def test_entry_from_storage_is_not_cached_if_reader_does_not_cache_reads_without_counts() -> None:
+    """After `check_cursors_to_cache_entries`, a cursor caches reads if its backlog is large, and similar to others."""
     cfg = SHARED._replace(counts_reads=False, min_backlog_cursors=2, min_backlog_entries=1)
     steps = (("add_entry",), *joining(0), ("read_more_entries", 0), ("complete_storage_read", 1, True))
     assert counts(run(cfg, *steps)) == {}

@@ -2,7 +2,7 @@
 
 `model/managed_ledger/state.py` defines "with counts", "without counts" and "held by a consumer". Each subscription has
 its own consumers, so several subscriptions may hold the same entry. The "trigger" is 98 % of the maximum size of the
-cache: a larger cache needs an eviction task. A cursor is "marked" if its `isCacheReadEntry` is set.
+cache: a larger cache needs an eviction task. A cursor "caches reads" if its `isCacheReadEntry` is set.
 """
 
 from __future__ import annotations
@@ -168,11 +168,12 @@ def cursor_is_active_below_backlogged_threshold(cfg: Config, before: State, even
 
 
 @always(managed_ledger, on=("check_cursors_to_cache_entries",), given=without_counts)
-def check_marks_cursors_with_similar_backlogs(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The check marks a cursor exactly if its backlog reaches the minimum, and enough others have a similar backlog.
+def cursor_with_similar_backlogs_caches_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After the check, a cursor caches reads exactly if its backlog is large, and enough others have a similar one.
 
-    The backlog is the number of unread entries (`unread_entries`). If the minimum number of other cursors
-    (`min_backlog_cursors`) is 0, the check changes nothing.
+    The backlog is the number of unread entries (`unread_entries`); it is large from `min_backlog_entries` on. Two
+    backlogs are similar if they differ by at most `max_backlog_between`. `min_backlog_cursors` others are enough; if
+    this number is 0, the check changes nothing.
     """
     if cfg.min_backlog_cursors == 0:
         return before == after
@@ -204,7 +205,7 @@ def cached_entry_is_not_read_from_storage(cfg: Config, before: State, event: Eve
 
 
 @always(managed_ledger, on=("read_more_entries",))
-def look_ahead_limits_replay_queue(cfg: Config, before: State, event: Event, after: State) -> bool:
+def look_ahead_limits_normal_read(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Key_Shared: when a normal read starts, its entries plus those of the replay queue are at most `look_ahead`."""
     number = event.arguments["subscription"]
     if not isinstance(event.outcome, Started) or not is_type(cfg, number, "key_shared"):
@@ -214,8 +215,10 @@ def look_ahead_limits_replay_queue(cfg: Config, before: State, event: Event, aft
 
 
 @always(managed_ledger, on=("complete_storage_read",), given=without_counts)
-def entry_from_storage_is_cached_only_for_marked_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Without counts, entries from storage are cached only if a marked cursor's normal read issued the storage read."""
+def entry_from_storage_is_cached_only_if_reader_caches_reads(
+    cfg: Config, before: State, event: Event, after: State
+) -> bool:
+    """Without counts, entries from storage are cached only for a normal read of a cursor that caches reads."""
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
     read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
