@@ -27,7 +27,7 @@ from model.positions import Position
 #: The capacity of a block is `_LEAST_CAPACITY` keys, plus one for every `_BLOCKS` keys in total. A block that exceeds
 #: its capacity when a key is added is split in half.
 _LEAST_CAPACITY, _BLOCKS = 4, 64
-#: An entry id of at least -_HALF and below _HALF fits into one number together with its ledger id.
+#: A position whose entry id is at least -_HALF and below _HALF is one number: ledger id * 2**64 + entry id.
 _HALF = 2**63
 
 
@@ -288,6 +288,7 @@ class ActiveCursors:
 
     def should_cache_added_entries(self) -> bool:
         """Returns whether added entries are cached: cursors exist, or the grace period is not over. O(1)."""
+        # with 0 or less, there is no grace period
         return bool(self._cursors) or 0 < self.cfg.grace_ms > self.now_ms - self._last_removal_ms
 
     def advance(self, millis: int) -> None:

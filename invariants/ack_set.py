@@ -104,10 +104,10 @@ def query_leaves_state_unchanged(cfg: Config, before: State, event: Event, after
 
 @always(ack_set, on=("get_index", "next_set_bit", "next_clear_bit"))
 def query_finds_unacknowledged_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`get_index` returns whether a message is unacknowledged; the other queries return the first set or clear bit from
-    an index on.
+    """`get_index` returns whether a message is unacknowledged; `next_set_bit` returns the first such message.
 
-    If there is no set bit, `next_set_bit` returns -1.
+    Both `next_set_bit` and `next_clear_bit`, which returns the first clear bit, begin at an index. If there is no set
+    bit, `next_set_bit` returns -1.
     """
     if was_rejected(event):
         return True
@@ -181,10 +181,11 @@ def comparison_orders_by_first_unacknowledged(cfg: Config, before: State, event:
 
 @always(ack_set)
 def call_is_rejected_iff_invalid(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call is rejected if and only if its batch is not open, its index, range or words exceed the batch, its range is
-    inverted, a position to compare is null, or one of two positions to combine has no ack set.
+    """A call is rejected if and only if its arguments are invalid.
 
-    The first index of `next_set_bit` and `next_clear_bit` may exceed the batch.
+    Invalid are: a batch that is not open; an inverted range; an index, range or words beyond the batch (but
+    `next_set_bit` and `next_clear_bit` may begin there); a null position to compare; a position without an ack set to
+    combine with another position.
     """
     if "batch" in event.arguments and event.arguments["batch"] not in [b.batch for b in before.batches]:
         return was_rejected(event) and event.outcome.kind == "not_open"

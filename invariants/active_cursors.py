@@ -251,14 +251,14 @@ def nodes_of_removed_cursors_are_bounded(cfg: Config, s: State) -> bool:
 
 
 def is_repaired_list(cfg: Config) -> bool:
-    """Returns whether the container is the linked list with the reference's value of every other rule."""
+    """Returns whether the container is the linked list, and every rule of the list has the reference's value."""
     rules = cfg.tail_keeps_counts, cfg.untracked_keeps_position, cfg.add_keeps_pending_removal
     return is_list(cfg) and not any(rules) and cfg.readd_keeps_object == "never" and cfg.drops_removed_nodes
 
 
 @always(active_cursors, given=is_repaired_list)
 def list_links_tracked_nodes_in_order_with_their_counts(cfg: Config, s: State) -> bool:
-    """The list links each tracked node once, ordered by position, with the number of nodes at its position or before.
+    """The list links each node with a position once, sorted, with the number of nodes at its position or before.
 
     A node outside the list has no position and no counter. The nodes of present cursors have exactly the objects of the
     cursors. The list retains at most as many nodes of removed cursors as there were removals since the last cleanup or

@@ -17,7 +17,7 @@ State: the bit sets in use, one for each open batch. `open_batch` creates a bit 
 later calls take this number. `recycle` removes the bit set. All batches have the same size, `batch_size`. If
 `batch_size` is 0, the size is unknown; an ack set is then as long as its words. If the size is known, a call that reads
 or changes bits of a bit set beyond the batch is rejected. Exceptions: `next_set_bit` and `next_clear_bit` may start
-beyond the batch, and the calls on two ack sets take ack sets of any length.
+beyond the batch. The calls that take no number of a batch take ack sets of any length.
 
 A mask is an ack set as one non-negative integer of any length: bit i is message i. `model/batch_acks` and the
 transaction models use the functions on masks.

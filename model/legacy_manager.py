@@ -9,13 +9,14 @@ inside the insert that schedules it.
               above when the call began, or if the position is cached; otherwise caches the entry. In a disabled cache,
               only returns false
     task      clears `evictionInProgress`, and lets the eviction policy (`model/legacy_cache`) free the bytes by which
-              the total size at scheduling exceeds the watermark; fails if there is nothing to free, or no cache
+              the total size at scheduling exceeds the watermark; fails if there is nothing to free, or no cache to
+              evict from
     read      takes the range from the cache if every entry is cached. Otherwise reads the whole range from storage, and
               with `store_in_cache` inserts the entries
     passes    a time pass or size pass of one cache, as in `model/legacy_cache`
 
-State: see `State`. A cache is absent (the next use creates it), disabled (it was created while the maximum was zero),
-or a tuple of entries.
+A cache is absent (the next use creates it), disabled (it was created while the maximum was zero), or a tuple of
+entries.
 
 Not modelled: copying on insert, reference counts, concurrent readers (`PendingReadsManager`), `InflightReadsLimiter`.
 """
@@ -410,7 +411,10 @@ def canonical(cfg: Config, s: State) -> State:
 
 @legacy_manager.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Returns the total size, the entries of each cache, `evictionInProgress`, the number of tasks and the counters."""
+    """Returns the total size, the entries of each cache, `evictionInProgress`, the number of tasks and the counters.
+
+    An absent cache is shown as an empty one.
+    """
     return {
         "total_bytes": total_bytes(s),
         "caches": [_observe_cache(held) for held in s.caches],

@@ -137,6 +137,7 @@ class EntryCaches:
         self._eviction_in_progress = False
         self._tasks = 0
         self._failing = 0
+        # Whether storage answers a read in a later step, and whether an eviction task runs in a later step.
         self._queued = {"immediate": False, "queued": True}[cfg.storage_reads]
         self._tasks_queued = {"immediate": False, "queued": True}[cfg.eviction_task]
         self._reads: dict[int, OutstandingRead] = {}
@@ -566,7 +567,7 @@ class EntryCaches:
             self._account_for_removed(self._ranges.remove(self._ranges.before(range_cache, position)))
 
     def invalidate_ledger(self, cache: int, ledger: int) -> None:
-        """Removes a ledger's entries from a topic's cache. O(entries, and outstanding reads of it)."""
+        """Removes a ledger's entries from a topic's cache. O(entries and outstanding reads of the ledger)."""
         range_cache = self._get_entry_cache(cache)
         if range_cache >= 0:
             self._account_for_removed(self._ranges.remove(self._ranges.of(range_cache, ledger)))

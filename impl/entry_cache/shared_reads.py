@@ -17,7 +17,7 @@ class RequestedRange:
     __slots__ = ("first", "held", "kind", "last", "parts", "read", "request")
 
     def __init__(self, kind: str, request: PendingRequest, first: int, last: int) -> None:
-        self.kind = kind  # that of a `Part`; or "gap" while a tree is built, which `_join_or_read` then replaces
+        self.kind = kind  # that of a `Part`; or "gap" until `EntryCaches._join_or_read` replaces the range
         self.request = request
         self.first = first
         self.last = last

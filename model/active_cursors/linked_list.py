@@ -14,8 +14,8 @@ Source: PIP-430; the class in July 2026; apache/pulsar#26511 and #26629, which c
     cleanup   after many removals (`removals_before_cleanup`), nodes of removed cursors are dropped without a flush
               (`compacted`)
 
-Not modelled: the links between nodes after `detach_list`, and the partial effects of a flush that fails because a node
-has a position and no counter.
+Not modelled: the links between the nodes of a list that has lost its head and tail (`detach_list`); what a flush has
+changed when it fails because a node has a position and no counter.
 """
 
 from __future__ import annotations
@@ -190,7 +190,8 @@ def added(
     """`add`: returns the list, and the cursor object that the name then refers to.
 
     `old_object` is the object that the name refers to before the call; None if the name is absent. A position becomes a
-    pending update of the node. Without a position, the node gets a pending removal if it has an old position.
+    pending update of the node, and cancels a pending removal, except with `add_keeps_pending_removal`. Without a
+    position, the node gets a pending removal if it has an old position.
     """
     if old_object is None:
         return added_absent(rules, s, cursor, object, position)
@@ -212,7 +213,8 @@ def added_absent(
 ) -> tuple[CursorList, int]:
     """`add` of an absent name: returns the same as `added`.
 
-    If there is a position, a node of the name whose removal is pending is reused; otherwise, the node is a new one.
+    If there is a position, a node of the name whose removal is pending is reused; with `readd_keeps_object`
+    "until_flushed", it keeps its cursor object. Otherwise, the node is a new one.
     """
     node = None if position is None else node_pending_removal(s, cursor)
     if node is None:
@@ -485,7 +487,10 @@ def move_in_place(rules: ListRules, flush: Flush, index: int, position: Position
 
 
 def move_outside_list(flush: Flush, node: Node, position: Position) -> Node:
-    """Returns a node outside the list, with an old position, after a move: it has a new counter, with the value 1."""
+    """Returns a node after its move. The node left the list, but kept its position (`untracked_keeps_position`).
+
+    The node gets a new counter with the value 1, but no place in the list. An equal position changes nothing.
+    """
     if node.position == position:
         return node
     if position_of(node) < position:
@@ -539,7 +544,7 @@ def slowest(s: CursorList) -> Position | None:
 
 
 def number_at_same_position_or_before(s: CursorList, object: int) -> int | None:
-    """Returns the count of a node's group; 0 without a position. A node with a position and no counter has no count."""
+    """Returns the count of a node's group; 0 for a node without a position, None for one with only a position."""
     node = node_of(s, object)
     if node.position is None:
         return 0

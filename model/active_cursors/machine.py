@@ -1,13 +1,15 @@
 """The active cursors of a managed ledger: how many are at or before a position, and which is the slowest.
 
-Models `ActiveManagedCursorContainer` (PIP-430, expected read count). One step is one call on the container.
+Models `ActiveManagedCursorContainer` (PIP-430, expected read count). One step is one call on the container. A cursor
+tracks what a subscription has read and acknowledged; it is active while the subscription has consumers. The number of
+active cursors tells the entry cache how often it must expect reads of an entry.
 
-State: the cursors by name, each with a position (a tracked cursor) or without one (untracked); the clock; the time of
-the last removal; the number of changes; the number of durable cursors; the data structure of a shipped container.
+State: the active cursors by name, each with a position (a tracked cursor) or without one (untracked); the clock; the
+time of the last removal; the number of changes; the number of durable cursors; a data structure (see `container`).
 
     add_cursor            adds a cursor under a name; replaces the cursor of that name
     update_cursor         moves a cursor, forward or backward (seek), or untracks it; ignores an unknown name
-    remove_cursor         removes a name; the grace period starts again
+    remove_cursor         removes a name and its cursor; the grace period starts again
     number_at_same_position_or_before
                           the number of tracked cursors at the position of a cursor or before it, this cursor included:
                           the expected read count of entries that this cursor reads from storage (catch-up read)
