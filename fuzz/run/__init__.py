@@ -1,13 +1,15 @@
 """Runs of the model, alone or in lockstep with a second side such as the implementation.
 
-generate, wide    the calls of a seed's trace; integers near limits
-lockstep          runs seeds as fast as possible, and only detects that something is wrong
-pair, replay      execute calls with every step checked, and say what is wrong
-compare, checks   comparison of values; the properties to check
-call, finding     the types of a call, a difference and a finding
-shrink            finds a short counterexample
-coverage          what the traces reached
-stateful          the same search by Hypothesis
-linearize, gaps   recordings of concurrent threads, and recordings with gaps
-watchdog          ends a step that does not return
+    generate, wide    the calls of a seed's trace; integers near limits
+    lockstep          runs seeds as fast as possible, and only detects that something is wrong
+    pair, replay      execute calls with every step checked, and say what is wrong
+    compare, checks   comparison of values; the properties to check
+    call, finding     the types of a call, a difference and a finding
+    shrink            finds a short counterexample
+    coverage          what the traces reached
+    stateful          a Hypothesis state machine: an independent search
+    linearize, gaps   searches for recordings of concurrent threads, and for recordings with gaps
+    watchdog          ends a step that does not return
+
+`fuzz/target.py` says what the second side can be.
 """
