@@ -338,6 +338,8 @@ AfterFailedAdd(s, k, b) ==
      ELSE [WithLeakedWrites(s, k, b) EXCEPT !.bundle[k] = [closed EXCEPT !.objects[b].adds = <<>>]]
 
 \* The bookies confirm the oldest add.  The add fails if ledger recovery by another broker has fenced the ledger.
+\* Without recovery_seals_ledger, the add fails only if recovery has kept the entry; otherwise the add is confirmed,
+\* although the entry is not in the log.  With drained_topic_reopens, the last add of a closing topic reopens the topic.
 Confirm ==
   \E k \in topic, b \in broker :
     LET t == bundle[k]
@@ -433,7 +435,9 @@ Connect ==
        /\ IF members[at.peer].alive THEN Become(WithClient(k, c, [at EXCEPT !.phase = "waiting"]))
           ELSE address_is_used_once /\ Become(WithClient(k, c, WithoutConnection(at, "lookup", None)))
 
-\* A broker answers PRODUCER or SUBSCRIBE by its view: with success when the topic is open, or with an error.
+\* A broker answers PRODUCER or SUBSCRIBE by its view.  A broker that may load the topic answers with success when the
+\* topic is open; a topic that is closing answers with an error (closing_topic_answers).  Any other broker answers with
+\* an error, but the destination (and the source, with source_parks) parks the request until the transfer ends.
 Admit ==
   \E k \in topic, c \in client :
     LET at == bundle[k].clients[c]

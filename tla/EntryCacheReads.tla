@@ -195,8 +195,8 @@ ReadRange(c, q, low, high) ==
        [] OTHER -> LET Rest(asked) == [c |-> asked.c, part |-> Composite("mixed", low, high, asked.parts)]
                    IN With(ReadGaps(held, q, pieces, 1), Rest)
 
-\* A range without cached entries: joins a read, or starts one.  The parts of the range beside the joined read are
-\* looked up again.
+\* A range without cached entries: joins a read, or starts one.  The parts of the range before and after the joined read
+\* are looked up again, first the part before (Left, Right).
 ReadMissing(c, q, low, high) ==
   LET i == Candidate(c, q, low, high)
   IN IF i = 0 THEN ReadFromStorage(c, q, low, high)

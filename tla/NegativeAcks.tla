@@ -92,7 +92,7 @@ WithNack(ns, time, e) ==
 TimerForBucket(s, time) == Max(s.now, IF due_at_bucket_time THEN time - s.offset ELSE time - s.offset + 1)
 
 \* The deadline of the timer after a nack with this bucket time and delay (DeadlineAfterNack), or after a run that
-\* leaves the nacks `rest` (DeadlineAfterRun).
+\* leaves the nacks `rest` (DeadlineAfterRun).  A nack does not re-arm a timer that is due: its task will run.
 DeadlineAfterNack(s, time, delay) ==
   CASE s.status = "closed" -> s.deadline
     [] s.status # "closed" /\ timer = "first_bucket" ->

@@ -96,7 +96,7 @@ NamesWrongBrokers(l, r) ==
        [] OTHER -> FALSE
 
 \* ServiceUnitStateDataConflictResolver.shouldKeepLeft: whether the existing record l is kept, and the new one r
-\* rejected.
+\* rejected.  With version_gap "accepted", the topic accepts any larger version that is not the next one.
 IsKept(l, r) ==
   IF r = None THEN FALSE
   ELSE IF l # None /\ versions = "checked" /\ (l # None => r.version # l.version + 1)
@@ -145,7 +145,7 @@ WithoutCompletedCleanUps(at, b) ==
 (* Writing and reading. *)
 
 \* handleEvent: completes the requests that the record settles, and begins a task if the broker has to answer the
-\* record.  A disabled broker handles forced records only.
+\* record.  An Owned record without source completes no unload.  A disabled broker handles forced records only.
 Handled(at, b, k, r) ==
   LET isSettled == StateOf(r) \notin InFlight
       isIgnored == at.disabled /\ ~(IF r = None THEN FALSE ELSE r.force)

@@ -142,9 +142,9 @@ class Proof:
     def __init__(self) -> None:
         self.steps = self.compared = 0  # as in `Answer`
         self.statements: list[Statement] = []
-        self.open: list[tuple[str, str]] = []  # names of statements that were not proved, each with the reason
+        self.not_proved: list[tuple[str, str]] = []  # names of other statements that failed, each with the reason
         self.doubts: list[str] = []  # differences of terms and program, and premises without an example
-        self.counterexamples: list[tuple[str, str]] = []  # names of direct statements, each with the counterexample
+        self.counterexamples: list[tuple[str, str]] = []  # names of direct statements with a counterexample, and it
         self.runs_against: list[tuple[str, str]] = []  # runs that violate the claim, each with an example
         recording = _RECORDING.get()
         if recording is not None:
@@ -175,7 +175,7 @@ class Proof:
         if result == z3.unsat:
             return True
         why = _shown(solver.model()) if result == z3.sat else solver.reason_unknown()
-        (self.counterexamples if direct and result == z3.sat else self.open).append((statement.what, why))
+        (self.counterexamples if direct and result == z3.sat else self.not_proved).append((statement.what, why))
         return False
 
     def possible(self, what: str, given: Sequence[Any]) -> None:
@@ -193,7 +193,7 @@ class Proof:
         """Adds a step that needs no solver: the sentence `what`, and whether it holds."""
         self.steps += 1
         if not holds:
-            self.open.append((what, "it does not hold"))
+            self.not_proved.append((what, "it does not hold"))
 
     def run(self, what: str, holds: bool, example: object = "") -> None:
         """Adds a run of the program: its name, whether the claim holds in it, and an example for the message."""
@@ -210,22 +210,22 @@ class Proof:
     def answer(self) -> Answer:
         """Returns the verdict, as the class describes it. The detail has the shortest run that violates the claim."""
         verdict, detail = self._verdict()
-        failed = tuple(dict.fromkeys(what for what, _ in (*self.counterexamples, *self.open)))
+        failed = tuple(dict.fromkeys(what for what, _ in (*self.counterexamples, *self.not_proved)))
         return Answer(verdict, detail, None, self.steps, self.compared, failed)
 
     def _verdict(self) -> tuple[Verdict, str]:
         against = [f"{what}: {example}" for what, example in self.runs_against]
         shortest = min(against, key=lambda text: (len(text), text), default="")
-        not_shown = [f"{what}: {why}" for what, why in (*self.counterexamples, *self.open)]
-        if shortest and not_shown:
-            return "refuted", f"{shortest}; not shown: {not_shown[0]}"
+        failures = [f"{what}: {why}" for what, why in (*self.counterexamples, *self.not_proved)]
+        if shortest and failures:
+            return "refuted", f"{shortest}; not shown: {failures[0]}"
         if shortest:
             return "unknown", f"every step was proved, but a run violates the claim: {shortest}"
         if self.doubts:
             return "unknown", self.doubts[0]
         if self.counterexamples:
-            return "refuted", not_shown[0]
-        return ("unknown", f"not shown: {not_shown[0]}") if not_shown else ("proved", "")
+            return "refuted", failures[0]
+        return ("unknown", f"not shown: {failures[0]}") if failures else ("proved", "")
 
 
 #: The list to which new proofs are added inside `recorded`.

@@ -58,21 +58,21 @@ class Induction:
         The first of them is the path on which the loop condition is false.
         """
         plain = [as_term(i.holds(self.head)) for i in self.invariants if not i.indexes]
-        out = [
+        exits = [
             Path(self.head, [*self.given, *plain, PathCondition.of(z3.Not(self.loop.condition(self.head)))], "break")
         ]
         for path in self.loop.iteration(self.head, [*self.given, *plain]):
             if path.exit != "next":
-                out.append(path)
+                exits.append(path)
                 continue
             for each in self.invariants:
                 self.show(f"after an iteration, {each.about}", path, *_shown_of(each, path.names))
-        return out
+        return exits
 
-    def exit_paths(self, out: Iterable[Path]) -> list[Path]:
+    def exit_paths(self, exits: Iterable[Path]) -> list[Path]:
         """Returns the paths from the loop's exits `out`, as `step_case` returns them, to the end of the function."""
         return [
-            end for path in out for end in (self.loop.end(path.names, path.when) if path.exit == "break" else [path])
+            end for path in exits for end in (self.loop.end(path.names, path.when) if path.exit == "break" else [path])
         ]
 
     def show(

@@ -49,10 +49,12 @@ def objection(check: Callable[[], Answer], proofs: Sequence[Proof], samples: Seq
 
     Runs the check again, with unconstrained results.
     """
-    steps = _by_name(proofs)
+    statements = _by_name(proofs)
     with unconstrained_results(), recorded() as again, suppress(Exception):
         check()  # may fail: a check may not expect an unconstrained result
-    return next(chain(_impossible(steps), _empty(steps, _by_name(again)), _out_of_reach(steps, samples)), None)
+    return next(
+        chain(_impossible(statements), _empty(statements, _by_name(again)), _out_of_reach(statements, samples)), None
+    )
 
 
 def _by_name(proofs: Sequence[Proof]) -> dict[str, list[Statement]]:
@@ -123,9 +125,9 @@ def _is_small(term: Any) -> bool:
     return count <= SMALL
 
 
-def _impossible(steps: dict[str, list[Statement]]) -> Iterator[str]:
+def _impossible(statements: dict[str, list[Statement]]) -> Iterator[str]:
     """Yields an objection for each statement whose premises are impossible."""
-    for what, each in steps.items():
+    for what, each in statements.items():
         if z3.is_false(each[0].goal):  # a proof by contradiction: its premises must be impossible
             possible = any(can_hold(assumptions(s)) for s in each)
         else:
@@ -134,9 +136,9 @@ def _impossible(steps: dict[str, list[Statement]]) -> Iterator[str]:
             yield f"the premises are impossible where {what}"
 
 
-def _empty(steps: dict[str, list[Statement]], forgotten: dict[str, list[Statement]]) -> Iterator[str]:
+def _empty(statements: dict[str, list[Statement]], forgotten: dict[str, list[Statement]]) -> Iterator[str]:
     """Yields an objection for each empty statement; `forgotten` has the statements with unconstrained results."""
-    for what, each in steps.items():
+    for what, each in statements.items():
         lemmas = [s for s in each if s.is_lemma]
         if any(not can_hold([z3.Not(s.goal)]) or any(s.goal.eq(g) for g in s.given) for s in lemmas):
             yield f"the lemma needs no premises: {what}"
@@ -146,10 +148,10 @@ def _empty(steps: dict[str, list[Statement]], forgotten: dict[str, list[Statemen
             yield f"the statement holds of any program: {what}"
 
 
-def _out_of_reach(steps: dict[str, list[Statement]], samples: Sequence[Sample]) -> Iterator[str]:
+def _out_of_reach(statements: dict[str, list[Statement]], samples: Sequence[Sample]) -> Iterator[str]:
     """Yields an objection for each statement whose assumptions hold in no sample."""
     bounds = [_bound(sample) for sample in samples]
-    for what, each in steps.items():
+    for what, each in statements.items():
         of_programs = [assumptions(s) for s in each if not s.is_lemma]
         pairs = ((facts, bound) for facts in of_programs for bound in bounds)
         if of_programs and not any(can_hold([*facts, *_values(facts, bound)]) for facts, bound in pairs):
