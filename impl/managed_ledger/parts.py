@@ -53,7 +53,7 @@ class TopicCache(EntryCaches):
         return set(self._requests)
 
     def discard(self, copy: int) -> None:
-        """Releases a copy that was not delivered. O(1)."""
+        """Gives back a copy that was not delivered; the count stays as it is. O(1)."""
         self._ranges.remove_copy(copy)
 
     @property

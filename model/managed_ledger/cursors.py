@@ -5,9 +5,10 @@
     rewind                 the read position becomes the position after the mark-delete position
     marked_deleted         all entries up to a position are acknowledged
 
-Without counts (`cacheEvictionByExpectedReadCount` off), the entries before the slowest active cursor are removed from
-the cache when a move of a cursor changes the slowest position, and when a cursor becomes inactive. If no active cursor
-is left, all entries are removed.
+The slowest cursor is the one with the smallest position in the container. Without counts
+(`cacheEvictionByExpectedReadCount` off), the entries before its position are removed from the cache when a move of a
+cursor changes the smallest position, and when a cursor becomes inactive. If no active cursor is left, all entries are
+removed.
 """
 
 from __future__ import annotations
