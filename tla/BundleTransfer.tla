@@ -291,6 +291,7 @@ IsWanted(k, b) ==
   IN IF members[b].duty = "prepare" THEN variant = "V1b" \/ \E c \in Clients : t.clients[c].paused
      ELSE (\E c \in Clients : Waits(t.clients[c])) /\ (isCue \/ MayLoad(S, b))
 
+\* A broker begins to load a topic, also while the clean-up of an older, disconnected object is pending (`older`).
 BeginLoad ==
   \E k \in topic, b \in broker :
     LET o == bundle[k].objects[b]
@@ -410,6 +411,7 @@ AnswerOf(b) ==
   IN IF found # None THEN IF members[found].registered \/ ~isRegistered THEN found ELSE None
      ELSE IF parks /\ isRegistered THEN None ELSE r.dst
 
+\* A client asks a running broker for the owner.  The broker parks the lookup, or directs the client to an address.
 Lookup ==
   \E k \in topic, c \in client, b \in broker :
     LET at == bundle[k].clients[c]
@@ -458,6 +460,7 @@ Admit ==
                /\ ~(isInFlight /\ r.source = b /\ source_parks)
                /\ Become(rejected)
 
+\* A producer that is not ready, or is paused, sends the message after its next success.
 Send ==
   \E k \in topic, c \in client :
     LET at == bundle[k].clients[c]
@@ -492,6 +495,7 @@ Process ==
        /\ IsAttached(at, b) = TRUE
        /\ Become([S EXCEPT !.bundle[k] = changed])
 
+\* A broker sends the next message of the log to an attached consumer.
 Dispatch ==
   \E k \in topic, c \in client :
     LET at == bundle[k].clients[c]

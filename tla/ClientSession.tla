@@ -119,6 +119,7 @@ Init ==
 -----------------------------------------------------------------------------
 (* Handlers. *)
 
+\* A handler sends PRODUCER or SUBSCRIBE.  A consumer drops its receiver queue and the permits to return.
 Connect ==
   \E h \in handler :
     LET sent == [S EXCEPT ![h].link = [@ EXCEPT !.phase = "waiting", !.session = "requested"]]
@@ -198,6 +199,7 @@ ChecksumError(s, id) ==
      ELSE IF checksum_error_takes_oldest THEN [s EXCEPT !.producer.damaged = TRUE]
      ELSE IF checksum_error_ends_session \/ id > pending[1] THEN left ELSE s
 
+\* A producer that is not ready sends the message after its next PRODUCER_SUCCESS.
 Send ==
   LET p == producer
       id == p.next_sequence_id
@@ -289,6 +291,7 @@ Receive ==
   LET taken == [S EXCEPT !.consumer = [@ EXCEPT !.queue = Tail(@), !.taken = @ \cup {consumer.queue[1]}]]
   IN consumer.queue # <<>> /\ consumer.link.phase # "crashed" /\ Become(WithReturned(taken, 1))
 
+\* An individual ack.  Without index_acks, the messages of a batch are grouped when all of them are acked.
 Acknowledge ==
   \E m \in message :
     LET c == [consumer EXCEPT !.taken = @ \ {m}]
@@ -301,8 +304,8 @@ Acknowledge ==
             THEN [c EXCEPT !.tracked = tracked \ batch, !.grouped = @ \cup batch]
             ELSE [c EXCEPT !.tracked = tracked]])
 
-\* Without index_acks, the ack includes the batch of m only if all its messages are acked; otherwise the ack ends before
-\* the batch.
+\* A cumulative ack.  Without index_acks, the ack includes the batch of m only if all its messages are acked; otherwise
+\* the ack ends before the batch.
 AcknowledgeCumulative ==
   \E m \in message :
     LET batch == MessagesOf(EntryOf(m))
@@ -315,6 +318,7 @@ AcknowledgeCumulative ==
             [@ EXCEPT !.taken = After(@, m), !.tracked = After(tracked, last), !.grouped = After(@, last),
                       !.cumulative = Max(@, last)]])
 
+\* Sends the grouped acks.  The broker ignores them if it has no session of the consumer.
 Flush ==
   LET c == consumer
       sent == AckedAtBroker(S, c.grouped \cup (0..c.cumulative))
@@ -330,6 +334,7 @@ WithoutQueue(s) ==
       permits == Len(s.consumer.queue) + Sum(s.consumer.link.down, Cost)
   IN WithReturned([s EXCEPT !.consumer.link.down = SelectSeq(@, IsOther), !.consumer.queue = <<>>], permits)
 
+\* A shared subscription redelivers the entry of the message, any other subscription all unacknowledged messages.
 NegativeAcknowledge ==
   \E m \in message :
     LET rejected == [S EXCEPT !.consumer.taken = @ \ {m}]

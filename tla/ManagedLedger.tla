@@ -377,6 +377,8 @@ HasNewActive(i, old, new) ==
   /\ TypeOf(i) = "failover" /\ Connected(old) # {} /\ Connected(new) # {}
   /\ Least(Connected(old)) # Least(Connected(new))
 
+\* The first consumer, and a new active consumer of a failover subscription, restart reading.  With counts, the cursor
+\* becomes active.
 AfterConnect(i, who) ==
   LET old == subs[i]
       new == [old EXCEPT !.consumers = [k \in DOMAIN @ \cup {who} |->
@@ -387,6 +389,9 @@ AfterConnect(i, who) ==
 
 Connect == \E i \in subscription, who \in consumer : who \notin Connected(subs[i]) /\ Become(AfterConnect(i, who))
 
+\* When the last consumer leaves, outstanding reads are cancelled and the cursor becomes inactive.  Otherwise the
+\* consumer's pending messages are added to the replay queue; a failover subscription restarts reading instead, if
+\* another consumer becomes active.
 AfterDisconnect(s, i, who) ==
   LET old == s.subs[i]
       new == [old EXCEPT !.consumers = [k \in DOMAIN @ \ {who} |-> @[k]]]
@@ -402,6 +407,8 @@ Flow ==
   \E i \in subscription, who \in consumer, n \in permits :
     who \in Connected(subs[i]) /\ Become([Contents EXCEPT !.subs[i].consumers[who].permits = @ + n])
 
+\* redeliverUnacknowledgedMessages.  In a failover subscription, the active consumer restarts reading, and any other
+\* consumer's call does nothing.
 AfterRedeliver(i, who) ==
   LET sub == subs[i]
       left == [sub EXCEPT !.consumers[who].pending = {}]
@@ -413,6 +420,7 @@ Redeliver == \E i \in subscription, who \in consumer : who \in Connected(subs[i]
 -----------------------------------------------------------------------------
 (* The log. *)
 
+\* The added entry is cached if a cursor is active or, with counts, in the grace period; never for a shadow topic.
 AfterAdd ==
   LET last == Last(ledgers)
       p == <<last.ledger, last.entries>>
@@ -435,6 +443,7 @@ WithoutLedgers(c, gone) ==
            Gone(e) == e.position[1] = l
        IN WithoutLedgers(EC!WithoutJoining(EC!RemoveEntries(c, Gone), 0, l), gone \ {l})
 
+\* Deletes the closed ledgers whose last entry is at or before the mark-delete position of every cursor.
 AfterTrim ==
   LET slowest == First({subs[i].mark_delete : i \in DOMAIN subs})
       IsGone(k) == k < Len(ledgers) /\ Upto(<<ledgers[k].ledger, ledgers[k].entries - 1>>, slowest)
@@ -511,6 +520,8 @@ Sent(s, i, k, who, p) ==
                !.subs[i] = [sub EXCEPT !.replay = @ \ {p}, !.sent = Append(@, p),
                               !.consumers[who].permits = @ - 1, !.consumers[who].pending = @ \cup {p}]]
 
+\* Takes the entries of a complete read in order.  An acknowledged entry is released, an entry that its consumer can
+\* take is sent, and any other entry is put back.
 RECURSIVE DispatchEach(_, _, _, _)
 DispatchEach(s, i, k, order) ==
   IF order = <<>> THEN s

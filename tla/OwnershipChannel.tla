@@ -345,6 +345,8 @@ Stopped(s, b) ==
   [NotLed(s, b) EXCEPT !.cluster[b] = [StartedBroker(NoRecords, 0) EXCEPT !.up = FALSE,
                                                                           !.registered = s.cluster[b].registered]]
 
+\* Restart: a started broker has the accepted records in its view, and has read the whole log.  By restart_resumes, it
+\* begins the handlers of records in flight.
 Crash == \E b \in broker : cluster[b].up /\ Become(Stopped(S, b))
 Restart ==
   \E b \in broker :
@@ -357,6 +359,8 @@ Restart ==
            tasks == [i \in DOMAIN found |-> [bundle |-> found[i], data |-> settled[found[i]]]]
        IN Become(Registered([S EXCEPT !.cluster[b] = [StartedBroker(settled, Len(log)) EXCEPT !.tasks = tasks]], b))
 Expire == \E b \in broker : ~cluster[b].up /\ cluster[b].registered /\ Become(Deregistered(S, b))
+\* LoseSession: a broker loses its session with the metadata store; it stops, or goes on without session.  Reconnect: it
+\* has a session again, and registers unless it is disabled.
 LoseSession ==
   \E b \in broker :
     /\ cluster[b].up /\ cluster[b].session # "Unstable"

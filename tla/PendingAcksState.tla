@@ -106,6 +106,7 @@ WithAckSet(a, n, given) ==
   IN IF remaining = {} THEN Acks(a.first_unacked, a.deleted \cup {n}, Without(a.partial, n))
      ELSE Acks(a.first_unacked, a.deleted, Without(a.partial, n) \cup new)
 
+\* The cursor with an individual ack.  Without batch_index_acks, an ack of some messages of an entry has no effect.
 WithAck(a, ack) ==
   IF IsDeleted(a, ack.entry) THEN a
   ELSE IF AcksWholeEntry(ack.ack_set)

@@ -94,6 +94,7 @@ AfterEndOf(log, e, count) ==
   IF e.batch > 1 /\ ~DeletesBatchIndexes(log.batching) THEN [e EXCEPT !.open = @ - count, !.ended = @ + count]
   ELSE [e EXCEPT !.open = @ - count]
 
+\* The log of an open store after all its transactions ended.
 AllEnded(log) ==
   LET LedgerAfterEnds(ledger) ==
         SelectSeq([i \in DOMAIN ledger |-> AfterEndOf(log, ledger[i], ledger[i].open)], IsUndeleted)

@@ -200,6 +200,7 @@ AfterAdd(s, bytes, fails) ==
           ELSE IF fails = "single" /\ unserialisable_unbatched = "exception" THEN [added EXCEPT !.thrown = TRUE]
           ELSE WrittenAlone(added, record))
 
+\* asyncClose.  A writer that batches is closed by a task of the executor, any other writer at once.
 AfterClose(s) ==
   LET Done(t) == [t EXCEPT !.is_done = @ \/ t.closed > 0]
   IN CASE s.status = "closed" -> [s EXCEPT !.is_done = TRUE]
