@@ -10,8 +10,8 @@ The model of a component is a machine: a config, a state, and actions.
     Config       a named tuple: settings of Pulsar's broker or client (`Setting`), rules on which versions or proposals
                  differ (`Rule`), and sizes, such as the number of caches. The command line and error messages call
                  every field a setting
-    Profile      a named config: a shipped version, another design of a proposal, or `reference`: the behaviour that we
-                 expect, in which every rule has its default
+    Profile      a named config: a shipped version, another design of a proposal, or `reference`, in which every rule
+                 has its default: Pulsar's behaviour with its known defects corrected
     Canonical    symmetry reduction: states that behave alike, such as states that differ only in generated ids, have
                  one canonical form
     Observation  what an outside observer can see of a state, as plain data

@@ -4,28 +4,28 @@ Models `RangeCache`, `RangeCacheRemovalQueue`, `RangeCacheEntryWrapper` and `Ent
 `RangeEntryCacheManagerImpl.doEvictToWatermarkWhenOverThreshold`. One step is one call on a cache, or one whole eviction
 pass: passes are `synchronized`. `model/cache_steps` interleaves threads inside these calls.
 
-Each topic has a cache. All caches share one removal queue (`queue`). Each cached entry has a wrapper in the queue. A
-removal by position (`remove_range`, `invalidate_ledger`, `clear`) detaches the wrapper: the slot in the queue is None,
-until a pass or `non_evictable_size` drops the slot. The wrapper's value is an `EntryImpl`; a value without references
-is deallocated (`over_release`). A reader gets a copy, which is another `EntryImpl`. Entry and copies share an
-`EntryReadCountHandler`. Its expected read count ("read count") is the number of reads that are still to come. When an
-entry leaves the cache or gets another handler, its copies become `orphaned_copies`.
+Each topic has a cache. All caches share one removal queue (`queue`), from which passes evict entries. Each cached entry
+has a wrapper in the queue. A removal by position (`remove_range`, `invalidate_ledger`, `clear`) detaches the wrapper:
+the slot in the queue is None, until a pass or `non_evictable_size` drops the slot. The wrapper's value is an
+`EntryImpl`; a value without references is deallocated (`over_release`). A reader gets a copy, which is another
+`EntryImpl`. Entry and copies share an `EntryReadCountHandler`. Its expected read count ("read count") is the number of
+reads still to come. When an entry leaves the cache or gets another handler, its copies become `orphaned_copies`.
 
     put          adds an entry at an absent position, with a wrapper at the tail of the queue. At a cached position (a
                  duplicate put), adds nothing; with `duplicate_put` "latest_handler", replaces the entry's handler
-    get          returns an entry and sets its `accessed`. With `hold`, the caller gets a copy; else it keeps nothing
+    get          returns an entry and sets its `accessed`; with `hold`, makes a copy for the caller
     release      releases a copy; decrements the read count if the copy was delivered to a consumer
-    time_pass    `evictLEntriesBeforeTimestamp`. Visits wrappers from the head. Detached: dropped (MISSING). Not
-                 expired: the pass ends (STOP). Due for requeue: moved to the tail (REQUEUE). Else: evicted (REMOVE)
+    time_pass    `evictLEntriesBeforeTimestamp`. Visits wrappers from the head. Drops a detached one (MISSING); ends at
+                 an unexpired entry (STOP); moves an entry that is due for requeue to the tail, with a new timestamp
+                 (REQUEUE); evicts any other (REMOVE). An entry is expired if its timestamp is before the threshold
     size_pass    `evictLeastAccessedEntries`. The same for entries of any age; the pass ends (STOP) when enough bytes
                  are freed. One pass can visit a requeued entry again
 
 An entry is due for requeue if `accessed` and `extend_ttl_of_recently_accessed` are set, or if it has expected reads (a
-read count of 1 or more) and `requeue_count` is below `max_requeue_times` ("the maximum"). An entry is expired if its
-timestamp is before a threshold: the argument of a time pass; now minus the TTL in a size pass. Only designs that were
-not shipped have size passes that consider age. With `size_pass_requeues_expired` false, a size pass evicts expired
-entries even if they are due. With `retention` "stash", no pass requeues: a size pass moves unexpired entries with
-expected reads to `stash`.
+read count of 1 or more) and `requeue_count` is below `max_requeue_times` ("the maximum"). Only in designs that were not
+shipped does a size pass consider age; its threshold is now minus the TTL. With `size_pass_requeues_expired` false, it
+evicts expired entries even if they are due. With `retention` "stash", no pass requeues: a size pass moves unexpired
+entries with expected reads to `stash`.
 
 Not modelled: cursors (`expected_reads` is an argument: for an added entry, the number of active cursors; for an entry
 read from storage, `getNumberOfCursorsAtSamePositionOrBefore` of the reading cursor); when passes are scheduled; buffers

@@ -73,8 +73,8 @@ class InUnit(NamedTuple):
 class Setting(NamedTuple):
     """Marks a config field as a setting of Pulsar's broker or client.
 
-    `broker_name` is the name of the setting in Pulsar. `default` is Pulsar's default, in Pulsar's unit. The value of
-    the field is Pulsar's value times `per_unit`. If the default is no fixed number or Boolean, `default` is a text that
+    `broker_name` is the name of the setting in Pulsar. `default` is Pulsar's default, in Pulsar's unit. A number times
+    `per_unit` is in the unit of the field. If the default is no fixed number or Boolean, `default` is a text that
     describes it. If the default differs between releases, `default` is a tuple of pairs, oldest release first: a
     release, and the default from this release on. Releases before the first pair do not have the setting.
     """

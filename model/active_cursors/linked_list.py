@@ -544,7 +544,7 @@ def slowest(s: CursorList) -> Position | None:
 
 
 def number_at_same_position_or_before(s: CursorList, object: int) -> int | None:
-    """Returns the count of a node's group; 0 for a node without a position, None for one with only a position."""
+    """Returns the count of a node's group; 0 without a position; None for a node with a position and no counter."""
     node = node_of(s, object)
     if node.position is None:
         return 0

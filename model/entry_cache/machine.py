@@ -5,21 +5,21 @@ Composed of `model/range_cache.py`, `model/entry_cache/shared_reads.py` (`Pendin
 beside this module have its rules for reads and evictions. One step is one call on the cache, one eviction task, or one
 answer of storage. `model/cache_steps` interleaves threads inside such calls.
 
-    insert     position absent: the entry is cached, and the total size grows. Position present: the entry is rejected,
-               and the cached entry may get the read count handler of the rejected one
-    schedule   an entry was added, the total size is above the trigger (98 % of the maximum), and `evictionInProgress`
-               is not set: an eviction task is scheduled, and `evictionInProgress` is set
-    task       a size check: if the total size is above the trigger, a size pass evicts entries down to the watermark.
-               Then `evictionInProgress` is cleared
-    periodic   a time pass, then a size check (`doCacheEviction`)
-    read       the request first acquires permits from the limiter; it may wait for them, or fail. Then:
-               all entries cached: a cache hit, completed at once
-               none cached: an outstanding read that overlaps the range is joined, and the rest of the range is read in
-               the same way. Without such a read, the range is read from storage
-               some cached (a partial cache hit): the cached entries are held, and each gap between or beside them is
-               read like a range with none cached. If the read of a gap fails or returns too few entries, the whole
-               range is read again
-    storage    storage completes or fails a read; entries with expected reads are cached. Fault: storage returns too few
+    insert     caches an entry at an absent position, and adds its bytes to the total size. Rejects an entry at a cached
+               position; the cached entry may get the read count handler of the rejected one
+    schedule   after an addition: if the total size is above the trigger (98 % of the maximum) and `evictionInProgress`
+               is not set, sets `evictionInProgress` and schedules an eviction task
+    task       runs a size check: if the total size is above the trigger, a size pass evicts entries down to the
+               watermark. Then clears `evictionInProgress`
+    periodic   runs a time pass, then a size check (`doCacheEviction`)
+    read       first acquires permits for the request from the limiter; the request may wait for permits, or fail. Then,
+               if all entries are cached: a cache hit, completed at once
+               if none is cached: joins an outstanding read that overlaps the range, and reads the rest of the range in
+               the same way. Without such a read, reads the range from storage
+               if some are cached: a partial cache hit. Holds the cached entries, and reads each gap between or beside
+               them like a range with none cached. If the read of a gap fails or returns too few entries, reads the
+               whole range again
+    storage    completes or fails a read; entries with expected reads are cached. Fault: storage returns too few
                entries, and possibly an unexpected one (a duplicate, or an entry that was not requested)
 
 State: range caches and the removal queue; the range cache of each topic; total size and `evictionInProgress`;
