@@ -417,8 +417,8 @@ def recovered_cursor_has_all_acks_of_its_record(cfg: Config, before: State, even
 
 @always(batch_acks)
 def clean_cursor_is_durable(cfg: Config, s: State) -> bool:
-    """If the cursor is not dirty, and one record can hold all its acknowledgements, the last record of memory holds all
-    of them. This is the record in flight if it is of memory, and otherwise the durable record.
+    """If the cursor is not dirty, and one record can hold all its acknowledgements, the last record of memory has them
+    all: the record in flight or, if no write of memory is in flight, the durable record.
     """
     if s.dirty or not fits_in_record(cfg, s, s.acks):
         return True

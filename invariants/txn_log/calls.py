@@ -47,9 +47,12 @@ def deleted_entries(acks: Acks) -> int:
 def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A call is rejected if and only if the state of the store, ledger, cursor or transaction does not allow it.
 
-    Requests need a ready store; `add_participant` and `update_status` also need an ongoing transaction. If a positive
-    `max_active` is reached, `new_transaction` is rejected with `too_many`, whatever the status of the store.
+    Requests and queries need a ready store; `add_participant` and `update_status` also need an ongoing transaction. If
+    a positive `max_active` is reached, `new_transaction` is rejected with `too_many`, whatever the status of the store.
     `complete_write` and `fail_write` need an entry in flight; `reopen` is rejected while an entry is in flight.
+    `roll_ledger` and `fail_ledger_creation` need an open ledger, `roll_ledger` also a ledger that is not empty. `fence`
+    and `persist` need a ledger that is not fenced, `persist` and `break_cursor` a cursor whose deletions succeed. The
+    steps of a replay need a store that is replaying; `replay_entry` needs an entry to read, `complete_replay` none.
     """
     s, must_reject = before, False
     match event.name:
@@ -75,7 +78,6 @@ def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, a
         case "break_cursor":
             must_reject = not s.deletions_succeed
         case "replay_entry" | "complete_replay":
-            # `replay_entry` needs an entry to read, `complete_replay` needs that there is none
             must_reject = s.status != "replaying" or has_next_entry(s) == (event.name == "complete_replay")
         case "fail_read":
             must_reject = s.status != "replaying"
@@ -169,10 +171,14 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
 def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A failure or restart leaves nothing in flight and adds exactly the durable entries in flight to the log.
 
-    A failed append completes the requests of all entries in flight with one result. An opened store has exactly the
-    persisted deletions; without batch index deletion, it has only deletions of whole entries. The store replays from
-    the mark-delete position on, can delete, has an empty last ledger, and continues with the last assigned id that a
-    restart recovers.
+    A failure completes the requests of all entries in flight with one result. If this result is `unknown`, a ready
+    store stops (rule `ambiguous_append`). The ledger is then in `WriteFailed` or fenced; it is closed if the creation
+    of a ledger failed while no entry was in flight.
+
+    A store that is reopened, or opened after a crash, has exactly the persisted deletions; without batch index
+    deletion, it has only deletions of whole entries. The store replays from the mark-delete position on, can delete,
+    has an empty last ledger, and continues with the last assigned id that a restart recovers. A `reopen` completes the
+    buffered requests with the result `closed`.
     """
     if isinstance(event.outcome, Refused):
         return True

@@ -516,8 +516,8 @@ def exactly_overdue_open_transactions_expire(cfg: Config, before: State, event: 
 def deadline_is_exact_and_never_early(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The deadline of a transaction is never before its start time plus its timeout.
 
-    When the NEW record becomes durable, the deadline is set to exactly that time plus the timeout. Until a restart, no
-    later record changes the deadline.
+    When the NEW record becomes durable, the deadline is set to the current time plus the timeout, exactly. Until a
+    restart, no later record changes the deadline.
     """
     if after.txns is before.txns:
         return True

@@ -1,7 +1,9 @@
 """A cursor's acknowledgements of entries and of messages inside batches (PIP-54).
 
-Models `ManagedCursorImpl`. One step is one call, the start or the end of one write or read of the cursor, one added
-entry, one ledger rollover, or one crash.
+A cursor has the acknowledgements of one subscription, and the position at which reading continues. A message inside a
+batch is acknowledged by an ack set: one bit for each message of the entry, clear if the message is acknowledged. Models
+`ManagedCursorImpl`. One step is one call, the start or the end of one write or read of the cursor, one added entry, one
+ledger rollover, or one crash.
 
     memory           the acknowledgements and the read position of the open cursor. An ack changes memory at once; a
                      later write makes it durable
@@ -11,8 +13,8 @@ entry, one ledger rollover, or one crash.
     cumulative ack   `asyncMarkDelete`: acknowledges all entries before an entry, and the entry, whole or by ack set
     mark-delete      the mark-delete position advances over individually deleted entries, across ledgers
     deleted entry    a batch-index ack of a deleted entry is a no-op; deleting an entry removes its ack set
-    record           a write persists the mark-delete position, and up to the configured limits the lowest ranges of
-                     individually deleted entries and the lowest ack sets
+    record           what a write persists: the mark-delete position and, up to the configured limits, the lowest ranges
+                     of individually deleted entries and the lowest ack sets
     crash            memory is lost, and a recovery reads the durable record: acks may be lost, but no ack is invented
     close            memory is written when the cursor is closed: the reopened cursor has all acks that fit in a record
     reset            seek: `asyncResetCursor` to an entry, to some messages of an entry, or after the last entry. Memory
@@ -273,10 +275,10 @@ def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | 
 
 
 def mark_delete_error(s: State, entry: int | None, requested: int | None) -> str:
-    """Returns why a cumulative ack of an entry is rejected, or an empty string.
+    """Returns why a cumulative ack is rejected, or an empty string.
 
-    The ack is rejected if the mark-delete position would move back. An ack of the whole entry at the mark-delete
-    position is allowed.
+    The ack is rejected if its entry does not exist yet (None), or if the mark-delete position would move back. An ack
+    of the whole entry at the mark-delete position is allowed.
     """
     if entry is None:
         return "position is after the last entry"
@@ -289,8 +291,9 @@ def with_ack_set_replaced_if_further(cfg: Config, s: State, entry: int | None, g
     """`ackBatchPosition`, the rule "replace_if_further": returns the acknowledgements with the entry's new ack set.
 
     The given ack set becomes the entry's ack set if the entry has none, or if the first set bit of the given one is
-    later. The mark-delete goes to the previous entry; ack sets of entries before that entry are dropped. No profile has
-    the behaviour before apache/pulsar#23833: a rejected `asyncMarkDelete` without an ack set also dropped ack sets.
+    later. The mark-delete then goes to the previous entry, so ack sets before the previous entry are dropped. No
+    profile has the behaviour before apache/pulsar#23833: a rejected `asyncMarkDelete` without an ack set also dropped
+    ack sets.
     """
     if entry is None or given is None:
         return s.acks

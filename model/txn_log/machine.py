@@ -1,10 +1,14 @@
 """Transaction log of a coordinator: requests, batches, failures, crashes and replay (PIP-160, PIP-31).
 
+The coordinator keeps its ongoing transactions in a map. Each request (begin a transaction, add a participant, change
+the status) is written to the log as a record, and changes the map when the record is durable: the record *takes
+effect*. After a restart, a replay of the log rebuilds the map.
+
 Models `MLTransactionMetadataStore` (the store) and `MLTransactionLogImpl` (the log). One step is one request to the
 store, one flush of a batch, one completion of a write, one call or failure of the log's managed ledger or cursor, one
 restart, one entry of a replay, the end of a replay, or one advance of the clock. The cursor deletes records by the
 rules of `model/batch_acks`: a record corresponds to a message of a batch, and the deletion of a record to an ack of
-that message.
+that message. A persisted cursor is a `PositionInfo`.
 
     append      a request becomes a record in the current batch; without batching, the record is an entry of its own
     completion  when the write of an entry completes, the entry's records take effect and their futures complete, in
@@ -26,14 +30,15 @@ A restart is a clean close (`reopen`) or a crash (`crash`). Both actions also op
 Differences from Apache Pulsar master of 2026-07 (each a rule of `Config`; see `fuzz/defects/txn_log.toml`):
   * after an append with unknown outcome (it failed, but may be durable), the store stops until it is reopened. A store
     that continues may confirm a commit although the log holds an earlier abort;
-  * a `PositionInfo` that cannot hold all deletions has the deletions below some entry. If ranges and ack sets are
-    truncated independently, a restart can recover the deletion of a COMMITTED or ABORTED record, but not the deletion
-    of the transaction's NEW record: the transaction is ongoing again;
+  * a `PositionInfo` that cannot hold all deletions has those below some entry, and none from this entry on. If ranges
+    and ack sets are truncated independently, a restart can recover the deletion of a COMMITTED or ABORTED record, but
+    not the deletion of the transaction's NEW record: the transaction is ongoing again;
   * a `PositionInfo` has at most `max_ranges` ranges, and not one more;
   * without ongoing transactions, the low watermark is at most the last assigned id that a restart recovers, instead of
     always 0 (see `low_watermark_of`);
   * single records of a batch can always be deleted; such deletions make the cursor dirty, and survive a clean close;
-  * a replay that cannot read the whole log fails; a replay removes ended transactions even if deletions fail.
+  * a replay that cannot read the whole log fails; a replay removes ended transactions from the map even if the deletion
+    of their records fails.
 
 Not modelled:
   * of the writer: sizes in bytes, and the triggers of a flush (the model flushes at `max_records`, and otherwise at any
@@ -202,8 +207,8 @@ def low_watermark(cfg: Config, s: State) -> Step[State, int]:
 def low_watermark_of(cfg: Config, s: State) -> int:
     """Returns the id before that of the first ongoing transaction.
 
-    If no transaction is ongoing, returns the lower of two ids: the last assigned id that a restart recovers, because
-    every later id may be assigned again after a crash; and the id before that of the first pending NEW record. With
+    If no transaction is ongoing, returns the last assigned id that a restart recovers: after a crash, every later id
+    may be assigned again. If a NEW record is pending, returns at most the id before that of the record. With
     `empty_low_watermark` `zero`, returns 0 if no transaction is ongoing.
     """
     if s.txns:
@@ -410,7 +415,8 @@ def trim(cfg: Config, s: State) -> Step[State, int]:
     """`trimConsumedLedgersInBackground`: trims ledgers up to the persisted mark-delete position; returns their number.
 
     Only whole ledgers are trimmed, and never the last one. If a ledger is trimmed, the last assigned id is written to
-    the managed ledger's properties, and ended transactions without a record in the log are removed from `confirmed`.
+    the managed ledger's properties. The history variable `confirmed` loses ended transactions without a record in the
+    log.
     """
     count, first = 0, s.first_entry
     while count < len(s.ledgers) - 1 and first + s.ledgers[count] <= s.durable.first_unacked:

@@ -180,9 +180,9 @@ def may_end(status: Status, to: Target) -> bool:
 
 
 def recovered_history(confirmed: tuple[Confirmed, ...], txns: tuple[Txn, ...]) -> tuple[Confirmed, ...]:
-    """Returns `State.confirmed` after a replay: an element for each ongoing transaction, and those of ended ones.
+    """Returns `State.confirmed` after a replay: the recovered transactions, and the ended ones that it already has.
 
-    The old element of a transaction that has not ended, and was not recovered, is dropped.
+    A transaction that had not ended and was not recovered is dropped.
     """
     ongoing = {t.id for t in txns}
     ended = [c for c in confirmed if c.status in ENDED and c.id not in ongoing]

@@ -4,7 +4,7 @@ Entries are numbered from 0 across all ledgers of the log. The position of a rec
 index; `TxnBatchedPositionImpl` also has a ledger id. The cursor's deletions are the triple `Acks` of
 `model/batch_acks`: the first entry after the mark-delete position, the individually deleted entries, and the ack sets
 of partially deleted entries. The state has two such triples: the deletions in memory (`acks`), and the deletions that
-a crash recovers (`durable`).
+are recovered after a crash (`durable`). `PositionInfo` is Pulsar's format of a persisted cursor.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ class State(NamedTuple):
     txns: tuple[Txn, ...]  # the ongoing transactions (`txnMetaMap`), in order of ids
     last_id: int  # the last assigned transaction id; -1: none
     acks: Acks  # deletions in memory
-    durable: Acks  # the deletions that a crash recovers: what a recovery reads of the last persisted `PositionInfo`
+    durable: Acks  # the deletions that a recovery after a crash reads from the last persisted `PositionInfo`
     dirty: bool  # the cursor is to be persisted (`ManagedCursorImpl.isDirty`)
     read_position: int  # the replay continues at this entry; 0 outside a replay
     now_ms: int
@@ -382,6 +382,7 @@ def delete_positions(cfg: Config, s: State, positions: tuple[RecordPosition, ...
         acks = with_individual_ack(cursor_config(cfg, size), deletes_indexes, acks, entry, ack_set)
     if acks == s.acks:
         return s
+    # `acks.deleted` is `individualDeletedMessages`
     dirty = s.dirty or cfg.partial_deletes_are_dirty or acks.deleted != 0
     return s._replace(acks=with_mark_delete_advanced(acks), dirty=dirty)
 

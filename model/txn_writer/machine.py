@@ -1,10 +1,11 @@
 """Buffered writer of a transaction log: batches records into ledger entries and completes their callbacks (PIP-160).
 
-Models `TxnLogBufferedWriter` on one managed ledger. One step is one call, one completion of a ledger write, a run of
-queued tasks of the writer's executor, an advance of the clock, or a rollover or fence of the ledger.
+Models `TxnLogBufferedWriter` on one managed ledger. A batching writer works in tasks of a single-threaded executor: a
+call (add or close) or a due timer (tick) submits a task. One step is one call, one completion of a ledger write, a run
+of queued tasks, an advance of the clock, or a rollover or fence of the ledger.
 
-    add       appends a record to the buffer, and flushes the buffer at max records, else at max size. A large record
-              (max size or more) flushes the buffer and is then written alone, as a plain entry
+    add       appends a record to the buffer, and flushes the buffer at `max_records` records, else at `max_bytes`
+              bytes. A large record (`max_bytes` or more) flushes the buffer and is then written alone, as a plain entry
     tick      the free-running timer flushes the buffer and is re-armed, even if the flush fails
     write     an entry is one batch or one plain record; several may be in flight
     complete  the callbacks of an entry complete in order, with position, batch size and batch index, or all fail
@@ -13,13 +14,14 @@ queued tasks of the writer's executor, an advance of the clock, or a rollover or
 A failed write may be durable; a reader of the log then finds records whose callbacks failed. Without batching, each
 call writes its record as a plain entry.
 
-As in the shipped writer, the timer is free-running, max size is a trigger and no cap, and close fails buffered records.
-The profiles `pip-160`, `size-is-a-cap` and `flush-on-close` have the alternatives.
+As in the shipped writer, the timer is free-running, `max_bytes` triggers a flush but does not limit a batch, and close
+fails buffered records. The profiles `pip-160`, `size-is-a-cap` and `flush-on-close` have the alternatives.
 
 Differences from the shipped writer (each a rule of `Config`; see `fuzz/defects/txn_writer.toml`):
   * a record or batch that cannot be serialised fails its callbacks;
   * the future of a second close completes with that of the first;
-  * a closed writer drops its buffer, because the recycled `FlushContext` may belong to another writer.
+  * a closed writer drops its buffer. The shipped one keeps its `FlushContext`, although the close has returned it to
+    the object pool: it may by then belong to another writer.
 
 Not modelled:
   * the bytes of an entry, and metrics (`model/txn_writer/wire.py` has both as data);
@@ -151,6 +153,7 @@ def flushed(cfg: Config, s: State, trigger: Trigger, out: EffectCollector) -> tu
         out.fail(records, "closed")
     else:
         s = submitted(cfg, s, True, records, s.size + cfg.header_bytes, out)
+    # a timer that counts from the first record is cancelled
     return s._replace(buffer=(), size=0, timer=s.timer if cfg.delay_from == "tick" else None), True
 
 
@@ -168,9 +171,8 @@ def written_plain(cfg: Config, s: State, record: Record, out: EffectCollector) -
 def run_add(cfg: Config, s: State, record: Record, out: EffectCollector) -> State:
     """`internalAsyncAddData`: adds a record to the buffer; a large record flushes the buffer and is written alone.
 
-    With `size_limit` `cap`, a record that would make the buffer exceed `max_bytes` also flushes the buffer first. A
-    writer that is not open fails the record. If the exception of a flush before the record escapes, the record is
-    dropped.
+    With `size_limit` `cap`, a record that would make the buffer exceed `max_bytes` also flushes the buffer first. If
+    the exception of this flush escapes, the record is dropped. A writer that is not open fails the record.
     """
     if s.status != "open":
         out.fail((record.number,), "closed")
@@ -220,6 +222,7 @@ def run_close(cfg: Config, s: State, out: EffectCollector) -> State:
     """
     if s.buffer and cfg.close_buffered == "flushes":
         s, _ = flushed(cfg, s, "close", out)
+    # after a flush, the buffer has records only if an exception escaped
     out.fail(tuple([each.number for each in s.buffer]), "closed")
     out.closed += s.closers
     s = s._replace(status="closed", timer=None, closers=0)
