@@ -158,7 +158,7 @@ class AckSets:
     # ---- functions of ack sets
 
     def and_ack_set(self, first: AckSet, second: AckSet) -> AckSet:
-        """Returns the AND of two ack sets. O(words)."""
+        """Returns the AND of two ack sets; a missing word is zero. O(words)."""
         return trimmed([a & b for a, b in zip(first, second, strict=False)])
 
     def and_position_ack_set(self, current: AckPosition | None, other: AckPosition | None) -> Updated | Refused | None:

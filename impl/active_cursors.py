@@ -1,7 +1,7 @@
 """Active cursors of a managed ledger, as an order-statistics container (PIP-430).
 
-Implements the `reference` rules and all settings of `model/active_cursors`. The positions of the tracked cursors are
-keys of an order, duplicates included:
+Implements the `reference` rules and all settings of `model/active_cursors`. A cursor with a position is tracked. The
+positions of the tracked cursors are keys of an order, duplicates included:
 
     order     the sorted keys, in blocks
     move      two binary searches find the old key. If the new key has the same place in the block, it replaces the old
@@ -90,8 +90,9 @@ class Order:
         at = bisect_left(self._last_keys, old)
         block = self._blocks[at]
         index = bisect_left(block, old)
-        # `new` can replace `old` if it lies between the neighbours of `old` in the block. The first key of the first
-        # block needs no neighbour before it. The first key of another block, and the last key of a block, are moved.
+        # `new` can replace `old` if `new` lies between the neighbours of `old` in the block. The first key of the first
+        # block needs no neighbour before it. The first key of any other block, and the last key of a block, are removed
+        # and added.
         if (block[index - 1] <= new if index else at == 0) and index + 1 < len(block) and new <= block[index + 1]:
             block[index] = new
             return
@@ -317,6 +318,7 @@ class ActiveCursors:
         slots = [self._cursors[name] for name in sorted(self._cursors)]
         cursors = tuple([Cursor(slot.cursor, slot.position, slot.durable, slot.object) for slot in slots])
         removed, objects = self._last_removal_ms, self._next_object
+        # None and (): the data structures of the shipped containers
         return State(self.now_ms, cursors, removed, objects, self._version, self._durables, None, ())
 
     @classmethod

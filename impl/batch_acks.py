@@ -1,7 +1,8 @@
-"""Acknowledgements of a cursor, indexed.
+"""Acknowledgements of a cursor, with indexes.
 
-Implements the `reference` rules and all settings of `model/batch_acks`. n, k and l are the numbers of ranges of deleted
-entries after the mark-delete position, of entries with an ack set, and of ledgers:
+Implements the `reference` rules and all settings of `model/batch_acks`. A record is what a write of the cursor stores.
+n, k and l are the numbers of ranges of deleted entries after the mark-delete position, of entries with an ack set, and
+of ledgers:
 
     deleted   ranges in order, none across the end of a ledger, as two lists: an acknowledgement is a binary search, and
               ranges that the mark-delete position passes are cut off in front
@@ -240,13 +241,17 @@ class BatchAcks:
         return Refused("illegal_argument", f"{path}position is {list(position)}, where no entry is")
 
     def _requested_mask(self, mask: int) -> int | None:
-        """Returns the mask of the messages that an ack leaves unacknowledged; None if the ack has no effect."""
+        """Returns the mask of the messages that an ack leaves unacknowledged.
+
+        Returns None if the ack has no effect: it has an ack set, and the cursor stores no ack sets.
+        """
         return mask if mask == 0 or self._batch_acks else None
 
     def ack_individual(self, acks: tuple[Ack, ...]) -> int | Refused:
         """Acknowledges all entries of a list, or none.
 
-        O(log n + log k + log l) for each, and the ranges and ack sets that the mark-delete position passes.
+        A position after the last entry is refused only if nothing else is wrong with the list. O(log n + log k + log l)
+        for each entry, and the ranges and ack sets that the mark-delete position passes.
         """
         planned: list[tuple[int, int | None]] = []
         after_last = None  # the error of the first position after the last entry
@@ -288,7 +293,7 @@ class BatchAcks:
             self._deleted.add(entry)
         elif remaining == (everything if old is None else old):  # no message is newly acknowledged
             return False, 0
-        elif remaining == everything:
+        elif remaining == everything:  # the old ack set had a bit beyond the batch
             self._ack_sets.drop(entry)
         else:
             self._ack_sets.put(entry, remaining)
@@ -314,6 +319,7 @@ class BatchAcks:
         if refusal is not None:
             return refusal
         requested = self._requested_mask(mask)
+        # requested == 0: the ack is for the whole entry, which is then before the target
         if entry is None or entry + (requested == 0) < self._first_unacked:
             return Refused(
                 "illegal_argument", f"position is {_AFTER_LAST_ENTRY if entry is None else _BEFORE_MARK_DELETE}"
@@ -453,7 +459,7 @@ class BatchAcks:
         return fits and len(self._deleted.firsts) <= self.cfg.max_ranges
 
     def reset(self, position: Position, ack_set: AckSet | None) -> int | Refused:
-        """Starts a reset, or queues it. O(log l), and a record."""
+        """Starts a reset, or queues it. O(log l), and O(n + k) for the record."""
         ledgers, given = self._ledgers, mask_of(ack_set) if ack_set else None
         to = ledgers.number(position)
         if to is None and not ack_set and position == ledgers.position(ledgers.total):
@@ -499,7 +505,7 @@ class BatchAcks:
     def reopen(self, batch_acks: bool) -> Refused | None:
         """Closes and opens the cursor. O(n + k).
 
-        It does not matter where the record is stored: a recovery reads all of it, from either place.
+        Whether the record is in the cursor ledger or in the metadata store has no effect on what is recovered.
         """
         if self._reading or self._writing is not None:
             return Refused("illegal_state", "a read or a write is in flight")

@@ -1,10 +1,14 @@
 """Transfer of a bundle between brokers.
 
-Implements the `reference` rules and all settings of `model/bundle_transfer`. A ledger is sealed when its writer closes
-it, or when another broker recovers it. A sealed ledger accepts no writes. An add in flight refers to the object of the
-session that sent the entry; the object has a flag, whether the session is open. The highest sequence ids are stored, so
-deduplication of a send is O(1). All steps are O(1) except those that concern all clients of a topic, or all topics of a
-broker.
+Implements the `reference` rules and all settings of `model/bundle_transfer`.
+
+    ledger     an object. It is sealed when its writer closes it, or when another broker recovers it; then it accepts no
+               writes
+    session    an object, to which the adds in flight of the session refer. It knows whether the session is open: only
+               then does an add get a receipt
+    topic      stores the highest sequence id of each producer, so deduplication of a send is O(1)
+
+All steps are O(1) except those that concern all clients of a topic, or all topics of a broker.
 """
 
 from __future__ import annotations
@@ -54,7 +58,7 @@ class _Ledger:
 
 
 class _Object:
-    """A topic object. `ledger` is None until the topic is loaded."""
+    """A topic object. `ledger` is None until the topic is loaded. Other attributes are those of `TopicObject`."""
 
     __slots__ = ("adds", "cursor", "ledger", "older", "phase", "pushed")
 
@@ -71,7 +75,7 @@ class _Object:
         return self.ledger is not None and not self.ledger.sealed
 
     def shut(self, phase: str) -> None:
-        """Seals the ledger and drops the adds in flight."""
+        """Seals the ledger, drops the adds in flight, and enters a phase."""
         if self.ledger is not None:
             self.ledger.sealed = True
         self.phase = phase
@@ -80,7 +84,7 @@ class _Object:
 
 
 class _Client:
-    """A handler and its connection."""
+    """A handler and its connection. The attributes are those of the model's `Client`."""
 
     __slots__ = ("begun", "done", "down", "paused", "peer", "phase", "producer", "session", "up")
 
@@ -96,7 +100,7 @@ class _Client:
         self.session = _Session()
 
     def leave(self, phase: str, peer: int | None = None) -> None:
-        """Ends the connection."""
+        """Ends the connection, and enters a phase. `peer`: the next broker, if its address is known."""
         self.session.open = False
         self.phase, self.peer, self.paused = phase, peer, False
         self.up.clear()
@@ -147,7 +151,10 @@ class _Topic:
 
 
 class _Broker:
-    """A broker. `view` is an index into all records; the model's canonical form drops old records."""
+    """A broker. `view` is the index of the last record that it applied.
+
+    `duty` says which record it has to append: "own" (Owned), "release" (Assigning), or "" (none).
+    """
 
     __slots__ = ("alive", "duty", "registered", "view")
 
@@ -227,7 +234,10 @@ class BundleTransfer:
         return r.state
 
     def publish(self, broker: int) -> Refused | bool:
-        """Appends the record of the broker's duty. O(topics)."""
+        """Appends the record of the broker's duty. O(topics).
+
+        Returns False if the broker lags: readers would reject the record, so it is left out.
+        """
         b = self._brokers[broker]
         if not b.duty:
             return _NO_DUTY
@@ -298,7 +308,7 @@ class BundleTransfer:
                 t.abandon(o)
                 t.objects[broker] = None
             for c in t.clients:
-                if c.peer == broker and c.phase != "directed":
+                if c.peer == broker and c.phase != "directed":  # a directed client is not connected yet
                     c.leave("lookup")
         return None
 
@@ -432,7 +442,7 @@ class BundleTransfer:
         return r.dst
 
     def clean_up(self, topic: int, broker: int) -> Refused | bool:
-        """Removes a closed topic object."""
+        """Forgets the older topic objects and returns False, or else removes a disconnected topic object."""
         t = self._topics[topic]
         o = t.objects[broker]
         if o is None or not (o.older or o.phase == "disconnected"):
@@ -637,6 +647,7 @@ class BundleTransfer:
 
     def view(self) -> State:
         """Returns the model's state. O(size)."""
+        # False and 0: `named_source` and `leaked`, which the reference does not use
         brokers = [
             Broker(b.alive, b.registered, b.view, b.duty, False, 0)  # type: ignore[arg-type]
             for b in self._brokers

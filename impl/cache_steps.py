@@ -151,7 +151,7 @@ class CacheThreads:
             return LOCKED
         key = self._key(cache, position)
         if key in self._map:
-            # a late lookup may have set `accessed`
+            # a late lookup may have set `accessed` of the pooled wrapper
             w.recycle()
             return False
         me.lock(w)
@@ -239,6 +239,7 @@ class CacheThreads:
         return None
 
     def take(self, remover: int) -> bool | Refused:
+        """Locks the found wrapper, unless another thread has removed its entry or reused the wrapper. O(1)."""
         me = self._removals[remover]
         w = me.wrapper
         if me.at != "take" or w is None or me.key is None:

@@ -1,6 +1,7 @@
 """A client's session with its broker.
 
-Implements the `reference` rules and all settings of `model/client_session`. The subscription keeps the first message
+Implements the `reference` rules and all settings of `model/client_session`. The model's `Link`, `Producer`, `Consumer`
+and `Reply` describe attributes and replies. The subscription keeps the first message
 that is not acknowledged, and a set of acknowledged ones after it. Queues are deques; the highest sequence id is kept.
 Every step is O(1) or O(number of messages that it moves), with three exceptions: a delivery skips acknowledged entries,
 an ack at the broker and a redelivery scan the replay queue, and a cumulative ack scans the received messages and acks.
@@ -120,7 +121,7 @@ class ClientSession:
         return None
 
     def _last(self, handler: Handler) -> int:
-        """Returns the last sequence id that a success reply has; 0 for a consumer."""
+        """Returns the last sequence id in a success reply; -1 without deduplication, 0 for a consumer."""
         if handler == "consumer":
             return 0
         return self._highest if self._cfg.deduplication else -1
@@ -317,6 +318,7 @@ class ClientSession:
         return tuple([m for m in range(entry * size, (entry + 1) * size) if m not in self._acked])
 
     def _deliver(self, kind: str) -> Refused | int:
+        """Sends the next entry, first from the replay queue. Each unacknowledged message costs a permit."""
         if self._consumer.session != "open" or self._permits <= 0:
             return _NOTHING
         if self._replay:
@@ -360,7 +362,7 @@ class ClientSession:
             if not self._cfg.index_acks:
                 size, entry = self._cfg.batch_size, reply.value
                 self._tracked.pop(entry, None)
-                if len(reply.messages) < size:
+                if len(reply.messages) < size:  # messages that the broker left out are acknowledged already
                     filtered = set(range(entry * size, (entry + 1) * size)).difference(reply.messages)
                     self._tracked[entry] = filtered
             self._queue.extend(fresh)
@@ -451,9 +453,12 @@ class ClientSession:
         is_open = self._consumer.session == "open"
         if self._cfg.shared:
             entry = message // self._cfg.batch_size
+            # an entry that the session has not read yet is delivered anyway
             if is_open and entry < self._read and entry not in self._replay and self._unacked(entry):
                 heappush(self._replay, entry)
             return None
+        # no shared subscription: everything unacknowledged is redelivered. What is queued or in flight is dropped, and
+        # its permits are returned
         if is_open:
             self._read = 0
         permits = len(self._queue)
@@ -492,6 +497,7 @@ class ClientSession:
         """Returns the model's state."""
         pending, results = tuple(self._pending), tuple(self._results)
         up, published = tuple(self._up), self._published
+        # False and -1: `damaged` and `covered`, which the reference does not use
         producer = Producer(self._producer.view(), published, self._next, pending, results, up, False)
         tracked = tuple(sorted(m for each in self._tracked.values() for m in each))
         consumer = Consumer(

@@ -1,4 +1,4 @@
-"""Range caches of branch 4.0, before PIP-430, indexed.
+"""Range caches of branch 4.0, before PIP-430, with indexes.
 
 Implements the `reference` rules and all settings of `model/legacy_cache`. A cache is a sorted list of positions, and a
 dictionary from position to entry. A lookup is O(1). An insertion costs a binary search, and a shift of the list. A
@@ -63,7 +63,7 @@ class OrderedCache:
             count += 1
         return self.take(0, count)
 
-    def index_after(self, position: Position, inclusive: bool) -> int:
+    def count_before(self, position: Position, inclusive: bool) -> int:
         """Returns the number of entries before a position; if `inclusive`, also counts the entry there. O(log n)."""
         return bisect_right(self.positions, position) if inclusive else bisect_left(self.positions, position)
 
@@ -123,7 +123,7 @@ class LegacyCaches:
     def get_range(self, cache: int, first: Position, last: Position) -> tuple[Hit, ...]:
         """Looks up every entry from first to last. O(log n + found)."""
         home = self._caches[cache]
-        positions = home.positions[home.index_after(first, False) : home.index_after(last, True)]
+        positions = home.positions[home.count_before(first, False) : home.count_before(last, True)]
         return tuple([Hit(position, home.entries[position].bytes) for position in positions])
 
     def exists(self, cache: int, position: Position) -> bool:
@@ -132,12 +132,14 @@ class LegacyCaches:
     def remove_range(self, cache: int, first: Position, last: Position, last_inclusive: bool) -> Removed:
         """Removes a range. Complexity of OrderedCache.take."""
         home = self._caches[cache]
-        return home.take(home.index_after(first, False), home.index_after(last, last_inclusive))
+        return home.take(home.count_before(first, False), home.count_before(last, last_inclusive))
 
     def invalidate_ledger(self, cache: int, ledger: int) -> Removed:
         """Removes the entries of a ledger. Complexity of OrderedCache.take."""
         home = self._caches[cache]
-        return home.take(home.index_after(Position(ledger, 0), False), home.index_after(Position(ledger + 1, 0), False))
+        return home.take(
+            home.count_before(Position(ledger, 0), False), home.count_before(Position(ledger + 1, 0), False)
+        )
 
     def clear(self, cache: int) -> Removed:
         """Removes all entries. O(n)."""

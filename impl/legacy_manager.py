@@ -1,4 +1,4 @@
-"""The caches of a broker of branch 4.0, before PIP-430, indexed.
+"""The caches of a broker of branch 4.0, before PIP-430, as `OrderedCache` of `impl/legacy_cache`.
 
 Implements the `reference` rules and all settings of `model/legacy_manager`.
 """
@@ -144,14 +144,14 @@ class LegacyManager:
         """Removes the entries from (-1, 0) on that are before a position. Complexity of OrderedCache.take."""
         home = self._use(cache)
         if home is not None:
-            self._took(home.take(home.index_after(Position(-1, 0), False), home.index_after(position, False)))
+            self._took(home.take(home.count_before(Position(-1, 0), False), home.count_before(position, False)))
 
     def invalidate_ledger(self, cache: int, ledger: int) -> None:
         """Removes the entries of a ledger. Complexity of OrderedCache.take."""
         home = self._use(cache)
         if home is not None:
             first, end = Position(ledger, 0), Position(ledger + 1, 0)
-            self._took(home.take(home.index_after(first, False), home.index_after(end, False)))
+            self._took(home.take(home.count_before(first, False), home.count_before(end, False)))
 
     def clear_cache(self, cache: int) -> None:
         """Removes all entries of one cache. O(n)."""

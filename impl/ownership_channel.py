@@ -36,6 +36,7 @@ _SAME_BROKERS = {
     ("Releasing", "Free"),
     ("Splitting", "Deleted"),
 }
+#: The values of a broker field that name no broker.
 _NONE = (None, BLANK)
 
 
@@ -52,7 +53,7 @@ def _accepts(storage: str, check_brokers: bool, old: Data | None, new: Data | No
     if old is None:
         # a view accepts any valid transition from Init, and a forced record; the store accepts only the first version
         return (new.force or ("Init", new.state) in _TOPIC_TRANSITIONS) if is_topic else new.version_id == 1
-    if new.version_id != _successor(old.version_id):
+    if new.version_id != _successor(old.version_id):  # a view accepts any later version: it may have missed records
         return is_topic and new.version_id > old.version_id
     if new.force:
         return True
@@ -77,7 +78,7 @@ def _brokers_fit(pair: tuple[str, str], old: Data, new: Data) -> bool:
 
 
 class _Broker:
-    """A broker."""
+    """A broker. The attributes are those of the model's `Broker`; flags by bundle are sets of bundles."""
 
     __slots__ = (
         "clean_ups",
@@ -180,7 +181,11 @@ class OwnershipChannel:
             self._apply(broker, bundle, data)
 
     def _apply(self, broker: int, bundle: int, data: Data | None) -> None:
-        """Puts a record into a broker's view and calls the handler."""
+        """Puts a record into a broker's view and calls the handler.
+
+        A record that is not in flight completes the parked lookup. A record that ends a transfer or the ownership
+        completes the pending unload. A disabled channel only ends the lookup, unless the record is forced.
+        """
         at = self._brokers[broker]
         at.view[bundle] = data
         is_handled = not at.disabled or (data is not None and data.force)
@@ -219,7 +224,7 @@ class OwnershipChannel:
         at = self._brokers[broker]
         if not at.up:
             return Refused("not_enabled", "the broker is down")
-        parent = (bundle - 1) // 2
+        parent = (bundle - 1) // 2  # the halves of bundle b are 2b + 1 and 2b + 2
         is_half = bundle > 0 and 2 * parent + 2 < self.cfg.bundles
         if self._split[bundle] or (is_half and not self._split[parent]):
             return Refused("illegal_argument", "the namespace does not have the bundle")
@@ -340,7 +345,7 @@ class OwnershipChannel:
             self._split[bundle] = True
             for half in (2 * bundle + 1, 2 * bundle + 2):
                 self._write(broker, half, Data("Owned", broker))
-            return "Owned"
+            return "Owned"  # the task stays: its next call writes Deleted
         del tasks[task]
         if data.state in ("Free", "Deleted"):
             self._remove(broker, bundle, data)
@@ -367,7 +372,7 @@ class OwnershipChannel:
         self._leader_knows = self._leader_knows and self._leader is not None
 
     def _deregister(self, broker: int) -> None:
-        """Deletes a broker's registry entry. The leader schedules a clean-up of the broker."""
+        """Deletes a broker's registry entry. Another broker that is leader, if it knows, schedules a clean-up."""
         self._brokers[broker].registered = False
         leader = self._leader if self._leader_knows else None
         if leader is not None and leader != broker and self._brokers[leader].session != "Unstable":

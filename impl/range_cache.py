@@ -1,4 +1,4 @@
-"""Range caches of a broker and their removal queue, indexed.
+"""Range caches of a broker and their removal queue, with indexes.
 
 Implements the `reference` rules and all settings of `model/range_cache`:
 
@@ -56,7 +56,10 @@ class ReadCountHandler:
 
 
 class Wrapper:
-    """A slot of the removal queue, with its entry; `live` is false when the slot is detached."""
+    """A slot of the removal queue, with its entry.
+
+    `live` is false when the slot is detached: its entry was removed. `released`: the cached value was deallocated.
+    """
 
     __slots__ = (
         "accessed",
