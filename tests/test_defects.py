@@ -11,8 +11,8 @@ import pytest
 from rich.console import Console
 
 from fuzz.commands.evidence import (
-    LONG,
     MOST_STEPS,
+    SHORT_ENOUGH,
     EvidenceRow,
     found_by_fuzzing,
     key_of,
@@ -66,8 +66,8 @@ SOONEST = [
 ]
 
 
-#: The defects whose shortest trace has more than LONG steps, with its length. The explorer finds the shortest trace.
-#: No scope reaches `stale-owner-loads-topic-again` and the defects of the managed ledger: the shortest known traces.
+#: The defects whose shortest trace has more than SHORT_ENOUGH steps, with its length. The explorer finds this trace. No
+#: scope reaches `stale-owner-loads-topic-again` and the defects of the managed ledger: the shortest known traces.
 SHORTEST = {
     "clean-up-by-name-removes-new-topic": 11,
     "late-confirmation-of-fenced-add": 12,
@@ -87,7 +87,7 @@ SHORTEST = {
 def test_a_defect_is_found_and_its_trace_is_short(row: Defect) -> None:
     shown = found_by_fuzzing(row, MOST_STEPS)
     assert shown.steps is not None
-    assert 0 < (shown.length or 0) <= max(LONG, SHORTEST.get(row.id, 0) + 1)
+    assert 0 < (shown.length or 0) <= max(SHORT_ENOUGH, SHORTEST.get(row.id, 0) + 1)
 
 
 @pytest.mark.nightly

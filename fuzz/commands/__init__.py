@@ -1,8 +1,8 @@
 """The commands of the command line.
 
-The module of a command has a result type, which is its only subclass of `Result`. Its function `run` returns the
-result, and `show` prints the result for a person. With `--json`, the command prints only the result, as JSON. The JSON
-Schema of a command is derived from the result type.
+The module of a command defines one subclass of `Result`: the type of the command's result. The function `run` returns
+the result, and `show` prints the result for a person. With `--json`, the command prints only the result, as JSON. The
+JSON Schema of a command is derived from the result type.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class ExitCode(IntEnum):
     """The exit codes."""
 
     NOTHING_FOUND = 0
-    FOUND = 1  # a finding, a violated property, a surviving mutant, a coverage goal that was not reached
+    FOUND = 1  # `Result.found`: for example a finding, a surviving mutant, or a coverage goal that was not reached
     WRONG = 2  # a wrong command or wrong input
     DEFECT = 3  # brokerproof itself failed
     STOPPED = 130  # interrupted from the keyboard
@@ -37,7 +37,7 @@ class Result(Record, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def found(self) -> bool:
-        """Whether the command ends with the exit code for findings."""
+        """Whether the command ends with the exit code FOUND."""
         return False
 
 

@@ -15,8 +15,10 @@ from fuzz.report.bench import write_report
 
 
 class BenchRow(Record):
-    """A benchmark. `ratio` is value over baseline; for memory and work, baseline over value. A higher ratio is
-    better."""
+    """The result of a benchmark. A higher `ratio` is better.
+
+    `ratio` is `value` over `baseline`, or `baseline` over `value` if a lower value is better, as for memory and time.
+    """
 
     name: str
     value: float

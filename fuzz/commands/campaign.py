@@ -33,14 +33,14 @@ from model.machine import BadValue
 
 
 class CampaignResult(Result):
-    """The sum of a campaign's stored rounds, including those of earlier runs."""
+    """The results of all committed rounds of a campaign, added up. Earlier commands may have committed some."""
 
     out: str
     subjects: list[str]
     seed: Count
     traces: Count
     steps: Count
-    seconds: Seconds  # wall-clock time of the rounds, each from the end of the round before to its own end
+    seconds: Seconds  # wall-clock time: the sum over the rounds, each from the end of the previous one to its own end
     shrinking_share: float  # of the workers' time, for replaying and shrinking findings
     rounds: Count
     findings: list[ExplainedFinding]
@@ -162,7 +162,7 @@ def specs_of(names: list[str], profile: str | None, mutant: str | None) -> tuple
 
     With a mutant, there is one spec, for the mutant's component. Otherwise, there is a spec for each named component or
     scenario. Without names, there is a spec for each component that has the profile and is no canary. Raises BadValue
-    for unknown names.
+    for unknown names, if no component has the profile, and for a scenario if the client is not installed.
     """
     if mutant is not None:
         names = [find_mutant(mutant, names or None).subject]
@@ -178,14 +178,14 @@ def specs_of(names: list[str], profile: str | None, mutant: str | None) -> tuple
 
 
 def _with_profile_name(spec: Spec) -> Spec:
-    """Returns the spec with the component's own name of the profile. The spec may have a release (`profile_name`)."""
+    """Returns the spec with the name of a profile. The given spec may have a release instead, such as 4.1."""
     return spec._replace(profile=profile_name(find_subject(spec.subject), spec.profile) or spec.profile)
 
 
 def default_out(plan: Plan, options: Options) -> str:
     """Returns the default folder for a plan and this version of the code."""
     what = "-".join(s.subject for s in plan.specs) if options.names or options.mutant else "all"
-    version = code_version().rpartition("+")[2]
+    version = code_version().rpartition("+")[2]  # the digest of the code
     parts = [what, options.mutant or "", options.profile or plan.specs[0].profile, f"seed{plan.seed}", version]
     return "build/campaigns/" + re.sub(r"[^A-Za-z0-9_.-]", "_", "-".join(p for p in parts if p))
 

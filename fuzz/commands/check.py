@@ -65,7 +65,7 @@ class Kind(StrEnum):
 
 
 class Tier(StrEnum):
-    """How much is checked: as much as takes about two minutes, half an hour, or a night."""
+    """How long the checks take: about two minutes, half an hour, or a night."""
 
     QUICK = "quick"
     FULL = "full"
@@ -119,9 +119,9 @@ class Options(NamedTuple):
     """The options of the command line."""
 
     tier: Tier = Tier.QUICK
-    since: str | None = None
-    baseline: Path | None = None
-    junit: Path | None = None
+    since: str | None = None  # a git revision
+    baseline: Path | None = None  # the output of an earlier `check --json`: its findings fail no check
+    junit: Path | None = None  # the JUnit file to write
     cache: Path = CACHE
     kinds: Collection[Kind] = tuple(Kind)
 
@@ -179,12 +179,13 @@ def checks_of(tier: Tier, kinds: Collection[Kind] = tuple(Kind)) -> Iterator[Che
 def _replay_checks() -> Iterator[Check]:
     """Yields a check for each file of recordings.
 
-    The check depends on every component against which traces of the file may be replayed. The first trace names what
-    the file records (`Trace.component`), such as a class of Pulsar. Each mapping of this name has a component.
+    All traces of a file record the same thing, such as a class of Pulsar: `Trace.component` names it. Mappings
+    (`fuzz/trace/recording.py`) map this thing to components of ours. The check depends on each of these components.
     """
     for path in sorted((ROOT / "tests" / "recordings").glob("*.gz")):
         first = next(recorded_traces(path))
         mapped = (each.subject for each in mappings() if each.component == first.component)
+        # `mapping_of` also has a mapping for a trace of actions, which `mappings` lacks
         components = tuple(dict.fromkeys([mapping_of(first).subject, *mapped]))
         yield Check(Kind.REPLAY, path.name.partition(".")[0], components, partial(_replay, path))
 
@@ -192,7 +193,8 @@ def _replay_checks() -> Iterator[Check]:
 def _client_checks(tier: Tier) -> Iterator[Check]:
     """Yields a check for each scenario of a real client, if the client is installed.
 
-    All these checks depend on the components whose models answer the client, and on those with a known deviation.
+    All these checks depend on the components whose models answer the client, and on those whose defect tables have
+    known deviations of the client.
     """
     used = components_used_by("fuzz.answers", subject_names())
     components = tuple(dict.fromkeys([*used, *(each.defect.component for each in known_deviations())]))
@@ -309,8 +311,9 @@ def run(options: Options, console: Console) -> CheckResult:
     """Runs the checks of a tier, except those that are cached. Returns a row for each check, cached ones included.
 
     With `since`, selects only checks that depend on a file that changed since that revision. If a source file was
-    deleted since then, selects all checks, because nothing says which checks depended on the deleted file. Raises
-    BadValue for an unknown revision, for an unreadable baseline, and if the cache or the JUnit file cannot be written.
+    deleted since then, selects all checks, because nothing says which checks depended on the deleted file. A check that
+    passes because its findings are in the baseline is not cached. Raises BadValue for an unknown revision, for an
+    unreadable baseline, and if the cache or the JUnit file cannot be written.
     """
     if options.junit is not None:
         check_writable_file("--junit", options.junit)

@@ -1,4 +1,8 @@
-"""`brokerproof client`: a real Pulsar client against loopback brokers that answer as the models do."""
+"""`brokerproof client`: a real Pulsar client against loopback brokers that answer as the models do.
+
+A scenario generates schedules: steps of the brokers and of the application. A contract says what the client must do in
+every schedule of the scenario. A finding is a schedule in which the client violates a contract.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +71,7 @@ class ClientFinding(Record):
 
 
 class ClientResult(Result):
-    """The result of a run. `messages` is the number of the client's callbacks and of received messages."""
+    """The result of a run. `messages` is the number of callbacks of the client and of messages that it received."""
 
     scenario: str
     client: str
@@ -88,7 +92,10 @@ class ClientResult(Result):
 
 @termination_as_interrupt()
 def run(options: Options, console: Console) -> ClientResult:
-    """Runs one scenario, or all. Raises BadValue for unknown names, or if the client is not installed."""
+    """Runs one scenario, or all. Writes the schedules of findings, unless `trace` names a schedule.
+
+    Raises BadValue for unknown names, if the client is not installed, and for a schedule or folder that cannot be used.
+    """
     if not is_installed():
         raise BadValue("the package pulsar-client is missing: pip install 'brokerproof[client]'")
     if options.profile not in profiles():

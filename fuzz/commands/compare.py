@@ -1,4 +1,8 @@
-"""`brokerproof compare`: what each policy or protocol variant costs under a workload, measured in simulations."""
+"""`brokerproof compare`: simulates a workload under each policy or protocol variant, and reports the costs of each.
+
+A simulation is a cell (`fuzz/workloads/__init__.py`): a workload under a policy, with a size and a seed. Its result is
+rows, whose fields are the measured costs.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +33,9 @@ from fuzz.report.campaign import pyplot
 from fuzz.workloads import Cell, Workload, find_workload
 from model.machine import BadValue
 
-#: An axis with a larger value is logarithmic.
+#: The axis of a measure is logarithmic if a value is larger.
 _LINEAR = 1000
+#: The suffixes of plots.
 _PLOTS = (".png", ".svg", ".pdf")
 #: The name of the plot in a folder, if there is one workload. With several, a plot has the name of its workload.
 _PLOT = "compare.svg"
@@ -114,7 +119,10 @@ def run(options: Options, console: Console) -> CompareResult:
 
 
 def find_workloads(names: str) -> list[Workload]:
-    """Returns the workloads whose names are separated by commas. Raises BadValue if their rows have different types."""
+    """Returns the workloads whose names are separated by commas.
+
+    Raises BadValue for an unknown name, and if the rows of the workloads have different types.
+    """
     # the path in `file:PATH` may contain commas
     found = [find_workload(name) for name in ([names] if ":" in names else names.split(","))]
     if len({each.row for each in found}) > 1:
@@ -182,6 +190,7 @@ def draw(workload: Workload, rows: list[dict[str, Any]], kind: str) -> bytes:
 
     Returns the picture in the file format `kind`, such as svg.
     """
+    # rows without the field `workload` are all of this workload
     rows = [row for row in rows if row.get("workload", workload.name) == workload.name]
     plots = pyplot()
     columns = 3
@@ -199,6 +208,7 @@ def draw(workload: Workload, rows: list[dict[str, Any]], kind: str) -> bytes:
     axes.flat[0].legend(fontsize="x-small")
     figure.tight_layout()
     picture = io.BytesIO()
+    # without a date, equal rows give an equal svg
     figure.savefig(picture, format=kind, metadata={"Date": None} if kind == "svg" else None)
     plots.close(figure)
     return picture.getvalue()

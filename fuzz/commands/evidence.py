@@ -1,8 +1,11 @@
-"""`brokerproof evidence`: finds the defects of the defect table by fuzzing, and shrinks the traces.
+"""`brokerproof evidence`: finds each known defect by fuzzing, and shrinks the traces that show it.
 
-Each defect has a search of its own, in which no other defect hides it. The model runs under `Defect.config`: the
-reference with only this defect. Only the property that the defect violates is checked. The limits of a search are
-numbers of steps, not times. So the same code writes the same table on every machine.
+The known defects are the rows of the defect table (`fuzz/defects/table.py`). Each has a search of its own. The model
+runs under `Defect.config`, the reference with only this defect, and only the property that the defect violates is
+checked. So no other defect can end a trace first.
+
+The evidence table has for each defect the steps until a trace shows it, and the length of the shortest shrunk trace.
+Searches are limited by steps, not by time. So the same code writes the same table on every machine.
 """
 
 from __future__ import annotations
@@ -33,13 +36,15 @@ from model.machine import BadValue
 
 #: The search for a defect ends after this many steps of random traces, which take a few minutes.
 MOST_STEPS = 2_000_000
-#: A search goes on until a shrunk trace has at most this many steps. The shortest shrunk trace counts.
-LONG = 10
-#: The most traces of one defect that are shrunk, and the most steps of shrinking one trace.
+#: The search ends earlier if a shrunk trace has at most this many steps. Otherwise, the shortest shrunk trace counts.
+SHORT_ENOUGH = 10
+#: The most traces of one defect that are shrunk, after which the search ends; the most steps of shrinking one trace.
 _MOST_SHRUNK, _SHRINK_STEPS = 6, 60_000
+#: The head of the evidence table.
 _HEAD = """| defect | symptom | severity | versions | upstream | steps | length |
 |---|---|---|---|---|---|---|"""
-#: The cells `steps` and `length` of a defect that was searched and not found, and of a defect that was not searched.
+#: The cells `steps` and `length`, with the bar between them: of a defect that was searched and not found, and of a
+#: defect that was not searched.
 _NOT_SHOWN, _NOT_SEARCHED = "not shown |", "|"
 
 
@@ -59,7 +64,7 @@ class EvidenceRow(Record):
     link: str
     profile: str
     property: str
-    command: str
+    command: str  # finds the defect under `profile`, which may have other defects, too
     steps: Count | None
     seconds: Seconds | None
     length: Count | None
@@ -74,19 +79,19 @@ class EvidenceResult(Result):
 
     @property
     def found(self) -> bool:
-        """Whether a defect was not found by fuzzing. This is what the command reports with its exit code."""
+        """Whether a defect was not found by fuzzing. The exit code reports this, not the defects that were found."""
         return any(row.steps is None for row in self.defects)
 
 
 def run(
     components: list[str], most_steps: int, write: Path | None, console: Console, defect_id: str | None = None
 ) -> EvidenceResult:
-    """Searches the defects of the components (default: all). The search for a defect ends after `most_steps` steps.
+    """Searches the defects of the components (default: all), each for at most `most_steps` steps.
 
     With `defect_id`, searches only this defect, and explains its trace. `components` then has one name. `write` is a
-    document with the table of all defects. Defects with a result in this table are not searched. Each new result is
-    written at once. Raises BadValue for an unknown component or defect, and for a document that has no marks or cannot
-    be written.
+    document that has the evidence table between its marks (`fuzz/defects/page.py`). A defect with a result in the
+    document is not searched. Each new result is written to the document at once. Raises BadValue for an unknown
+    component or defect, and for a document that has no marks or cannot be written.
     """
     for name in components:
         find_subject(name)
@@ -111,7 +116,7 @@ def run(
 
 
 def found_by_fuzzing(defect: Defect, most_steps: int, *, explained: bool = False) -> EvidenceRow:
-    """Searches one defect, and shrinks its traces. With `explained`, the row explains the shortest trace."""
+    """Searches one defect, and shrinks its traces. Returns its row; `explained` adds an explanation to the row."""
     subject = find_subject(defect.component)
     target = Target(subject, defect.config())
     lockstep = Lockstep(target)
@@ -119,11 +124,12 @@ def found_by_fuzzing(defect: Defect, most_steps: int, *, explained: bool = False
     begun, steps, seconds, shrunk = time.process_time(), None, None, list[Finding]()
     for seed in itertools.takewhile(lambda _: lockstep.coverage.steps < most_steps, itertools.count()):
         finding = lockstep.run(seed)
+        # any other finding, such as an exception of the model, does not show the defect
         if finding is not None and finding.broken_property == defect.property:
             if steps is None:
                 steps, seconds = lockstep.coverage.steps, time.process_time() - begun
             shrunk.append(shrink(target, finding, budget_steps=_SHRINK_STEPS))
-            if len(shrunk[-1].calls) <= LONG or len(shrunk) == _MOST_SHRUNK:
+            if len(shrunk[-1].calls) <= SHORT_ENOUGH or len(shrunk) == _MOST_SHRUNK:
                 break
     shortest = min(shrunk, key=lambda each: len(each.calls), default=None)
     trace = trace_of(target, Spec(defect.component), shortest) if shortest is not None and explained else None

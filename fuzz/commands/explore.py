@@ -32,7 +32,7 @@ OUT = Path("build/explore")
 
 
 class Violation(Record):
-    """A counterexample. Those of the search are the shortest of their causes; those of `--cover` need not be."""
+    """A counterexample, the shortest of its cause unless `--cover` found it or it violates a liveness property."""
 
     signature: str
     cause: str
@@ -44,7 +44,7 @@ class Violation(Record):
 
 
 class Covered(Record):
-    """Runs of the implementation, each from the initial state. Unless one has a finding, they take every transition."""
+    """Runs of the implementation from the initial state. Unless one has a finding, they take every transition."""
 
     transitions: Count
     runs: Count

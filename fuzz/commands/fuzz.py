@@ -64,7 +64,8 @@ class FuzzResult(Result):
     processes: Count
     compared_with: Second  # the second side: implementation, profile, program (`sut`), or none if the model ran alone
     coverage: Coverage
-    #: lines for `never`; none for a run shorter than `min_steps_for_coverage`, or one that searches for a finding
+    #: lines for `never`; none for a run shorter than `min_steps_for_coverage`, and for a run that only searches for a
+    #: finding (`--property`, `--stop-at-first`, `--against` or `--mutant`)
     missed_coverage: list[str]
     findings: list[ExplainedFinding]
     version: str
@@ -134,6 +135,7 @@ def _while_time(seeds: list[int], request: Request, started: float) -> Iterator[
     return itertools.takewhile(lambda _: end is None or time.monotonic() < end, seeds)
 
 
+#: What was compared. A program (`Second.PROGRAM`) is compared by `brokerproof sut`, which prints its own text.
 _SIDES = {
     Second.IMPLEMENTATION: "model and implementation in lockstep",
     Second.PROFILE: "the model under both profiles in lockstep",
@@ -164,7 +166,7 @@ def show_verdict(
     seed: int,
     nothing: str = "no difference",
 ) -> None:
-    """Prints the numbers of findings, steps and traces. Without a finding, prints `nothing` in place of the first one.
+    """Prints the numbers of findings, steps and traces. Without a finding, prints `nothing` in place of their number.
 
     Findings of one subject and cause count as one finding.
     """

@@ -106,12 +106,15 @@ class Options(NamedTuple):
 
 
 def run(options: Options, console: Console) -> MutantsResult:
-    """Runs the kill matrix. Raises BadValue for unknown names and mutants that no longer apply."""
+    """Runs the kill matrix.
+
+    Raises BadValue for unknown names, for options that need `--generated`, and as `check_all_apply` and `jobs_of`.
+    """
     if options.model and not options.generated:
         raise BadValue("--model applies to generated mutants only: add --generated")
     if (options.sample or options.twin) and not options.generated:
         raise BadValue("--sample and --twin apply to generated mutants only: add --generated")
-    # Canaries are wrong without a mutant.
+    # without canaries, which are wrong even without a mutant
     seeded = [n for n in subject_names(without_canaries=True) if mutants_of(n)]
     chosen = options.names or seeded
     for name in chosen:
@@ -164,7 +167,7 @@ def _score(name: str, verdicts: list[kill_matrix.MutantVerdict]) -> Score:
     equivalent = sum(1 for each in verdicts if not each.killed and each.excuse)
     checks = Counter(each.check for each in verdicts if each.check is not None)
     guarded = sum(count for check, count in checks.items() if check not in (Check.EXAMPLES, Check.TWIN))
-    killable = len(verdicts) - equivalent or 1
+    killable = len(verdicts) - equivalent or 1  # 1: if there are none, the percentages are 0
     percent, of_guarded = (round(100 * count / killable, 1) for count in (checks.total(), guarded))
     by_check = {str(check): count for check, count in sorted(checks.items())}
     return Score(name, len(verdicts), equivalent, by_check, percent, of_guarded)

@@ -39,7 +39,7 @@ class Verdict(StrEnum):
 
 
 class ClaimRow(Record):
-    """A claim, its verdict, and whether its control is refuted. The control is a seeded bug that makes it false."""
+    """A claim, its verdict, and whether its control is refuted. The control, a seeded bug, makes the claim false."""
 
     id: Annotated[str, msgspec.Meta(pattern="^[a-z0-9]+(-[a-z0-9]+)*$")]
     subject: str

@@ -77,7 +77,7 @@ class DifferenceRow(Record):
 
 
 class ReplayResult(Result):
-    """The number of traces that agree, and all differences."""
+    """The numbers of traces, and the differences: on Spark, those of at most 10,000 traces (`fuzz/trace/spark.py`)."""
 
     traces: Count
     operations: Count
@@ -103,8 +103,9 @@ class Options(NamedTuple):
 def run(options: Options, console: Console) -> ReplayResult:
     """Replays every trace of the files and folders.
 
-    Uses Spark if a file or `out` is on another machine, if a master is named, or if spark-submit started this process.
-    Raises BadValue at the first line that is not in the trace format; then nothing is written.
+    Uses Spark if a file or `out` is not on this machine, if a master is named, or if spark-submit started this process.
+    Raises BadValue if `out` exists, for a folder without trace files, and at the first line that is not in the trace
+    format. Then nothing is written.
     """
     inputs = [each for uri in options.inputs for each in _inputs(uri)]
     out = local_path(options.out) if options.out is not None and is_local(options.out) else options.out
@@ -159,7 +160,11 @@ def _run_on_spark(options: Options, uris: list[str], out: str | None, console: C
 
 
 def _inputs(uri: str) -> list[Path] | list[str]:
-    """Returns the file, or the trace files below the folder, if the URI is on this machine; otherwise the URI."""
+    """Returns the file, or the trace files below the folder, if the URI is on this machine; otherwise the URI.
+
+    Raises BadTrace if no trace file is below the folder.
+    """
+    # a local path with a colon looks like a URI of another file system
     path = Path(uri) if Path(uri).exists() else local_path(uri)
     if not is_local(uri) and not path.exists():
         return [uri]
@@ -180,7 +185,8 @@ def _table_row(file: str, each: ReplayedTrace) -> tuple[Any, ...]:
     first = (file, each.id, each.component, each.operations, not each.mismatches)
     if not each.mismatches:
         return *first, None, None, None, None, None, None
-    found = min(each.mismatches, key=lambda m: m.known_deviation is not None)  # False before True; then the first
+    # the first mismatch without a known deviation; if all have one, the first of all
+    found = min(each.mismatches, key=lambda m: m.known_deviation is not None)
     expected, actual = (to_json(value).decode() for value in (found.expected, found.actual))
     return *first, found.line, found.op, found.labels, expected, actual, found.known_deviation
 

@@ -1,4 +1,4 @@
-"""`brokerproof report`: one HTML file from a campaign's tables, or the comparison of two campaigns."""
+"""`brokerproof report`: one HTML file from a campaign's tables, with `--against` also a comparison of two campaigns."""
 
 from __future__ import annotations
 
@@ -52,6 +52,7 @@ def _written(folder: str, against: str | None, store_of: Callable[[str], Store])
         older_plan = read_plan(older)
         against_older = compared((plan, state), (older_plan, read_state(older, older_plan)), against)
     html = write_report(store, plan, state, explained_findings(store, state), against_older)
+    # without an older campaign, every key of the comparison is None
     return ReportResult(html=html, **{key: getattr(against_older, key, None) for key in _KEYS})
 
 

@@ -113,7 +113,7 @@ def row_of(subject: Subject) -> SubjectRow:
 
 
 def module_of(name: str) -> ModuleType:
-    """Returns the module of a component whose docstring describes the component."""
+    """Returns the module whose docstring describes a component: `machine` of the model's package, if there is one."""
     inner = f"model.{name}.machine"
     is_package = getattr(importlib.import_module(f"model.{name}"), "__path__", None) is not None
     return importlib.import_module(inner if is_package and importlib.util.find_spec(inner) else f"model.{name}")

@@ -1,4 +1,4 @@
-"""`brokerproof sut`: the model in lockstep with a program, over the program's standard input and output."""
+"""`brokerproof sut`: compares the model with a program, which answers on its standard output (`fuzz/sut/`)."""
 
 from __future__ import annotations
 
@@ -140,7 +140,10 @@ def _hunted(target: Target, options: Options, update: Update) -> Hunted:
 
 
 def _replayed(target: Target, path: Path) -> Hunted:
-    """Replays the first trace of a file. The program gets each call in a request of its own."""
+    """Replays the first trace of a file. The program gets each call in a request of its own.
+
+    No property is checked: properties are about the model's states, not about the program.
+    """
     machine, started = target.subject.machine, time.monotonic()
     trace = next(read_traces(path))
     replayer = replayer_of(trace, subject=target.subject)
@@ -154,7 +157,7 @@ def _replayed(target: Target, path: Path) -> Hunted:
 
 
 def _shrunk(target: Target, options: Options, done: Hunted) -> list[FindingRow]:
-    """Shrinks the findings. Each may take an equal part of the time for shrinking. Returns them."""
+    """Shrinks the findings. Each may take an equal part of the time for shrinking. Returns the findings as rows."""
     limit, count = options.seconds, max(1, len(done.findings))
     left = _SHRINK_SECONDS if limit is None else max(limit - done.seconds, limit * _SHRINK_SHARE)
     return merged(shrunk(target, options.spec, finding, left / count) for finding in done.findings)

@@ -21,7 +21,7 @@ class TlaRow(Record):
     scope: str
     profile: str
     distinct_states: Count
-    model_distinct_states: Count | None  # null unless TLC succeeded, as expected
+    model_distinct_states: Count | None  # null unless TLC succeeded and was expected to
     edges_checked: Count
     expected_result: Annotated[str, msgspec.Meta(pattern=r"^(success|violated \w+)$")]
     result: Annotated[str, msgspec.Meta(pattern=r"^(success|violated( \w+)?|timeout|error: .*)$")]
