@@ -1,7 +1,8 @@
 """Expected read counts: when a count equals the number of deliveries still to come, and when it does not.
 
-The deliveries to come of a cached entry are those that will decrement its count if nothing intervenes. Their number is
-the sum of three numbers:
+Each delivery of a cached entry lowers its count by 1. The count should equal the deliveries to come: then it reaches 0
+when nobody needs the entry any more. The deliveries to come are those that will occur if no call of `INTERVENTIONS`
+occurs. Their number is the sum of three numbers:
 
     copies    copies that share the entry's count and are not released: a pending request or a read has the copy, or the
               copy is being sent
@@ -161,6 +162,7 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
 ) -> bool:
     """The count of an entry from storage equals its deliveries to come, except in five cases.
 
+    The count has one read for each active cursor at or before the reader. The deliveries to come differ in these cases.
     (1) The reader's mark-delete position, and with it the read position, has passed the entry. (2) The entry is in a
     replay queue, or a replay read waits for the same storage read. (3) An inactive cursor has an outstanding normal
     read. (4) An active cursor is between the reader and the entry. (5) An active cursor has requested the entry, and

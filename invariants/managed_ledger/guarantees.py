@@ -2,7 +2,8 @@
 
 `model/managed_ledger/state.py` defines "with counts", "without counts" and "held by a consumer". Each subscription has
 its own consumers, so several subscriptions may hold the same entry. The "trigger" is 98 % of the maximum size of the
-cache: a larger cache needs an eviction task. A cursor "caches reads" if its `isCacheReadEntry` is set.
+cache: a larger cache needs an eviction task, which shrinks the cache to the "watermark", the fraction
+`Config.watermark` of the maximum size. A cursor "caches reads" if its `isCacheReadEntry` is set.
 """
 
 from __future__ import annotations

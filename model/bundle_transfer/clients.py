@@ -122,9 +122,10 @@ def connect(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> 
 def admit(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> Step[State, str]:
     """`ServerCnx.handleProducer`, `handleSubscribe`: a broker answers `PRODUCER` or `SUBSCRIBE` from its view.
 
-    The owner answers with success once it has loaded the topic, and with an error while the topic is fenced. The
-    destination of a transfer parks the request until it owns the bundle: the step is refused. Any other broker answers
-    with an error.
+    The owner answers with success once it has loaded the topic, and with an error while the topic is fenced (without
+    `closing_topic_answers`, not at all). During a transfer, the destination, with `source_parks` also the source, parks
+    the request until the bundle has an owner. Any other broker answers with an error. The step is refused while the
+    broker gives no answer.
     """
     t, c = found(s, topic, client)
     # a waiting client with commands in `down` has got its answer, success

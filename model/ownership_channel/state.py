@@ -50,8 +50,8 @@ class CleanUp(NamedTuple):
 
     target: int
     is_running: bool  # false: scheduled; the clean-up runs once the target has failed the health check
-    #: orphans in the view when the clean-up began, without the overridden ones. Orphans of bundles that are retried
-    #: (`is_retried`) are not here: they are looked up in the view (`orphans_left`)
+    #: the orphans that were in the view when the clean-up began, and that it has not overridden yet. Orphans of bundles
+    #: that are retried (`is_retried`) are not here: they are looked up in the view (`orphans_left`)
     snapshot: tuple[BundleRecord, ...]
 
 
