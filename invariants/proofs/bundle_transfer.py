@@ -233,7 +233,7 @@ def writers(t: Topic) -> list[int]:
     "opening-a-topic-fences-other-handles",
     "z3",
     "For any number of brokers, topics and clients, and any rules: a broker that opens a topic can write to it, and no "
-    "other broker can. Every confirmed entry stays in the log. Recovery decides about every unconfirmed entry whose "
+    "other broker can. Every confirmed entry stays in the log. Recovery keeps or drops every unconfirmed entry whose "
     "writer is gone.",
     Control(
         "the opened topic cannot write",

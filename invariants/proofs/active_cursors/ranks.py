@@ -360,8 +360,8 @@ def slowest_is_least() -> Answer:
     "grace-period-is-exclusive",
     "z3",
     "For every grace period and all times from the last removal on: with cursors, added entries are always cached. "
-    "Without cursors, they are cached while less than the grace period has passed since the last removal, and never if "
-    "the grace period is 0 or less, or if the container has none.",
+    "Without cursors, they are cached while less than the grace period has passed since the last removal. They are "
+    "not cached if the grace period is 0 or less, or if the container has no grace period.",
     Control(
         "entries are still cached when exactly the grace period has passed",
         MODEL,

@@ -39,8 +39,8 @@ STATE = "model.batch_acks.state"
     "entry-is-deleted-with-its-last-message",
     "z3",
     "For batches of any size, ack sets of any length and any entries, deleted or with an ack set: after an individual "
-    "ack, those messages of its entry remain unacknowledged that did before, and whose bits are set in the ack's set. "
-    "Other entries are unchanged. An entry is deleted if and only if no message remains.",
+    "ack, a message of its entry is unacknowledged exactly if it was so before, and its bit is set in the ack's set. "
+    "Other entries are unchanged. An entry is deleted if and only if all its messages are acknowledged.",
     Control(
         "an entry is deleted only by a set without remaining messages",
         STATE,

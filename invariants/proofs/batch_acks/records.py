@@ -24,7 +24,7 @@ STATE = "model.batch_acks.state"
     "z3",
     "For any number of entries, ranges and ack sets, and all limits: a record has the mark-delete position of memory, "
     "only entries that are deleted in memory, the lowest ranges up to the limit, and the lowest ack sets up to the "
-    "limit, each as in memory. It is tested, not proved, that the record has no range that is not in memory.",
+    "limit, each as in memory. It is tested, not proved, that a cut between two ranges adds no range.",
     Control(
         "a record holds one range more, as shipped",
         STATE,

@@ -29,7 +29,7 @@ def read_of(
 @contract(
     "joined-read-matches-and-overlaps",
     "Of any two outstanding reads, the joined one is joinable, of the same cache and ledger, and overlaps the range. "
-    "It includes the range if such a read exists. No read is joined only if none is eligible.",
+    "If such a read includes the range, the joined one does. No read is joined only if none is eligible.",
     Control(
         "reads of another ledger are joined",
         MODEL,

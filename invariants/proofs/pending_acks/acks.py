@@ -256,8 +256,8 @@ def in_order(acks_: Seq, p: Any, q: Any) -> Any:
 @claim(
     "ack-adds-exactly-its-messages",
     "z3",
-    "For any ordered acks of any number of entries, and ack sets of any length: with one more ack, exactly the "
-    "messages are acked that were acked before or that it is for, and the acks are ordered with one per entry.",
+    "For any ordered acks of any number of entries, and ack sets of any length: after one more ack, the acked messages "
+    "are exactly those acked before and those of the new ack. The acks stay ordered, with one per entry.",
     Control(
         "the later of two ack sets replaces the earlier",
         CONFLICTS,
@@ -324,7 +324,7 @@ def _run_of_acks(proof: Proof, draw: random.Random) -> None:
     "commit-or-abort-removes-exactly-its-transactions-acks",
     "z3",
     "For any pending acks: a commit or abort, live or replayed, applies to the cumulative ack exactly if this ack is "
-    "of the same transaction, and afterwards exactly the acks of the other transactions are pending, unchanged.",
+    "of the same transaction. Afterwards the acks of the other transactions are pending, unchanged, and no others.",
     Control(
         "a replayed commit or abort applies to the cumulative ack of any transaction",
         STATE,

@@ -30,8 +30,8 @@ def _size_is_sum(n: Names) -> Any:
 @claim(
     "size-accounting",
     "z3",
-    "For caches of any size: if each cache's size is the sum of its entries' bytes, it still is after any put, "
-    "lookup, change of a read count, time pass or size pass; except with `released_value_stays_counted`.",
+    "For caches of any size, without `released_value_stays_counted`: if each cache's size is the sum of its entries' "
+    "bytes, it still is after any put, lookup, change of a read count, time pass or size pass.",
     Control(
         "the bytes of a deallocated value stay in the size under every rule",
         MODEL,

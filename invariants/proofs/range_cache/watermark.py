@@ -102,8 +102,8 @@ def share_is_within() -> Answer:
 @claim(
     "over-the-trigger-there-is-something-to-evict",
     "z3",
-    "For every total, every maximum up to 2**53 bytes and every watermark from 0 to 0.98: when the total is "
-    "above the trigger, a size pass is to free at least one byte.",
+    "For every total, every maximum up to 2**53 bytes and every watermark from 0 to 0.98: if the total is above the "
+    "trigger, there is at least one byte to evict.",
     Control(
         "eviction starts at the trigger",
         WATERMARK,
@@ -128,9 +128,9 @@ def _has_something_to_evict(total: int, most: int, share: float) -> bool:
 @claim(
     "eviction-aims-at-the-watermark",
     "z3",
-    "For every total, maximum and watermark: freeing the wanted bytes brings the total exactly to the watermark; and "
-    "`evict_to_watermark` runs a size pass for that amount if the total is above the trigger and the amount is "
-    "positive, and changes nothing otherwise.",
+    "For every total, maximum and watermark: the bytes to evict are the difference between the total and the "
+    "watermark's share of the maximum. `evict_to_watermark` runs a size pass for these bytes if the total is above the "
+    "trigger and the difference is positive; otherwise it changes nothing.",
     Control(
         "the amount is computed from the trigger",
         WATERMARK,

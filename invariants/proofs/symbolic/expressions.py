@@ -42,8 +42,8 @@ from invariants.proofs.symbolic.values import (
 
 #: A key of `Path.names` that is no variable's name. Its value is the set of parameters that the path has not assigned.
 UNASSIGNED_PARAMETERS = ""
-#: The solver's limits for one question about a path. Z3 counts its work in units of `rlimit`, of which this is about a
-#: second on any machine. The second limit, in milliseconds, is for work that Z3 does not count.
+#: The solver's limits for one question about a path. The first is of work that Z3 counts (`rlimit`), about a second of
+#: it; it does not depend on how busy the machine is. The second, in milliseconds, is for work that Z3 does not count.
 _WORK, _WAITING_MS = 30_000_000, 5_000
 
 

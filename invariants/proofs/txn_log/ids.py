@@ -129,10 +129,10 @@ def made_by(given: Sequence[Any], action: Callable[..., Any], s: Rec, *arguments
 @claim(
     "transaction-ids-are-never-reused",
     "z3",
-    "For any log and store: a new transaction gets the id after the last one, and every record carries the last "
-    "assigned id, which is at least its own. If entries are appended in the order of their requests, the recoverable "
-    "last id therefore never decreases, neither by an appended entry nor by a new ledger. A reopened store continues "
-    "from this id, which is at or above the last id of the newest entry.",
+    "For any log and store: a new transaction gets the id after the last assigned one. Every record carries the last "
+    "assigned id, which is at least its transaction's. A reopened store continues from the last id of the log, which "
+    "is at or above the one that the newest entry carries. If entries are appended in the order of their requests, "
+    "neither an appended entry nor a new ledger decreases the last id of the log.",
     Control(
         "a reopened store reads only the ledger properties",
         "model.txn_log.replay",

@@ -216,8 +216,8 @@ def runs(count: int) -> Iterator[tuple[Config, str, Sequence[Flush], State]]:
 @claim(
     "callback-has-batch-index",
     "z3",
-    "For an entry with any number of records: when it is stored, each callback completes once and in order with the "
-    "position of the entry, with batch index and batch size in a batch and without them otherwise.",
+    "For an entry with any number of records: when the entry is stored, the callbacks complete in order, each once and "
+    "with the position of the entry. In a batch, the callback also has the batch index and the batch size.",
     Control(
         "batch indexes start at 1",
         MODEL,
