@@ -68,27 +68,31 @@ def stepped(
 ) -> tuple[Any, list[Any]]:
     """Runs steps, each an action and its arguments. Returns the state after them, and None followed by the outcomes.
 
-    If an implementation is given and the config has the reference's rules, the implementation must agree in every
-    step. While a mutated model is checked (`fuzz/mutation/model_checks.py`), the model runs alone.
+    So the outcome of the first step has index 1. If an implementation is given and the config has the reference's
+    rules, the implementation must agree in every step. While a mutated model is checked
+    (`fuzz/mutation/model_checks.py`), the model runs alone: loading an implementation then raises `Skipped`.
     """
-    s, outcomes, body = start_at or machine.start(cfg), list[Any]([None]), None
+    s, outcomes, loaded = start_at or machine.start(cfg), list[Any]([None]), None
     if implementation is not None and machine.is_reference(cfg):
         with contextlib.suppress(pytest.skip.Exception):
-            body = implementation.load(cfg, s)
+            loaded = implementation.load(cfg, s)
     for name, *arguments in steps:
         s, outcome = machine.step(cfg, s, str(name), tuple(arguments))
         outcomes.append(outcome)
-        if body is not None:
-            assert getattr(body, name)(*arguments) == outcome
-            assert machine.with_history(body.view(), s) == s
-            assert body.check() == []
+        if loaded is not None:
+            assert getattr(loaded, name)(*arguments) == outcome
+            assert machine.with_history(loaded.view(), s) == s
+            assert loaded.check() == []
     return s, outcomes
 
 
 def ticking(seconds: float) -> Any:
-    """Replaces the module `time`. Each call of `monotonic` advances the clock, so a time limit is a number of calls."""
-    looks = count()
-    return SimpleNamespace(monotonic=lambda: next(looks) * seconds)
+    """Returns a module `time` for tests. Each call of `monotonic` advances the clock by `seconds`.
+
+    So a time limit is a number of calls.
+    """
+    calls = count()
+    return SimpleNamespace(monotonic=lambda: next(calls) * seconds)
 
 
 def wait_for(ready: Callable[[], Any], process: subprocess.Popen[Any]) -> None:
@@ -159,7 +163,7 @@ def brokerproof(capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: 
 
 
 class NoWorkers(Executor):
-    """Runs everything in this process, at once."""
+    """Replaces `Workers` in tests: runs everything in this process, at once."""
 
     def __init__(self, jobs: int, how: str) -> None:
         pass

@@ -49,7 +49,7 @@ def test_words_are_signed_and_the_first_one_is_the_lowest(words: tuple[int, ...]
 
 
 @pytest.mark.parametrize(
-    ("size", "current", "other", "right", "shipped"),
+    ("size", "current", "other", "reference", "shipped"),
     [
         (128, (-1,), (-1,), True, False),  # both acknowledge 64..127, whose words were trimmed
         (10, (1022,), (1022 - 32 + 1,), False, True),  # one acknowledges message 0, one message 5; padding clear
@@ -60,9 +60,9 @@ def test_words_are_signed_and_the_first_one_is_the_lowest(words: tuple[int, ...]
     ],
 )
 def test_overlap_in_reference_and_shipped_version(
-    size: int, current: Any, other: Any, right: bool, shipped: bool
+    size: int, current: Any, other: Any, reference: bool, shipped: bool
 ) -> None:
-    assert ask(REFERENCE._replace(batch_size=size), "is_ack_set_overlap", current, other) is right
+    assert ask(REFERENCE._replace(batch_size=size), "is_ack_set_overlap", current, other) is reference
     assert ask(SHIPPED._replace(batch_size=size), "is_ack_set_overlap", current, other) is shipped
 
 

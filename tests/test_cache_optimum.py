@@ -1,7 +1,8 @@
 """The offline optimum of the cache study: the fewest storage reads of a cache that knows the future.
 
-`kept` (the sweep) and `Optimum` compute the optimum, or bounds of it, quickly. These tests compare them with the
-definitions, which try all possibilities.
+An interval is the time between two uses of an entry; a cache that keeps the entry so long saves a storage read. `kept`
+(the sweep) chooses intervals quickly, and `Optimum` computes the optimum or bounds of it from them. These tests compare
+both with definitions that try all possibilities.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ def most_kept(intervals: list[Interval], capacity: int) -> int:
 
 
 def drawn(rng: Random, sizes: tuple[int, ...]) -> list[Interval]:
+    """Returns nine random intervals of these sizes."""
     starts = [rng.randrange(20) for _ in range(9)]
     return [Interval((s, i), (s + rng.randrange(1, 10), i), rng.choice(sizes)) for i, s in enumerate(starts)]
 
@@ -60,11 +62,11 @@ def fewest_read(stream: list[tuple[int, int | None, int]], capacity: int, latenc
     """
     states: dict[tuple[frozenset[int], frozenset[tuple[int, int]]], int] = {(frozenset(), frozenset()): 0}
     for at, reader, entry in stream:
-        for read in (False, True):
+        for is_event in (False, True):  # first the answers of storage until now, then the event
             following: dict[tuple[frozenset[int], frozenset[tuple[int, int]]], int] = {}
             for (cached, outstanding), cost in states.items():
                 present, waiting, paid = set(cached), set(outstanding), cost
-                if not read:
+                if not is_event:
                     for answered, asked in sorted(outstanding):
                         if answered <= at:
                             present.add(asked)
@@ -83,6 +85,7 @@ def fewest_read(stream: list[tuple[int, int | None, int]], capacity: int, latenc
 
 
 def solved(stream: list[tuple[int, int | None, int]], capacity: int, latency_us: int, lower: bool = False) -> Any:
+    """Returns what `Optimum` reports for a stream: the upper bound of the hits, or with `lower` the lower bound."""
     log = Log()
     log.sizes = [1] * 9
     cache = Optimum(Environment([log], capacity, latency_us=latency_us), lower=lower)

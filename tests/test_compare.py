@@ -1,4 +1,4 @@
-"""`brokerproof compare`: the measured costs, the plot, and why one topic of a kind stands for all."""
+"""`brokerproof compare`: the measured costs, and the plot. `compare transfer` simulates one topic of each kind."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_costs_of_one_topic(policy: str, costs: tuple[int, ...]) -> None:
     row = measured(policy, 1, deduplication=True)
     assert (row.client_lookups, row.publish_gap_steps, row.ignored_sends, row.channel_appends) == costs
     assert row.worst_duplicates == 0
-    assert len(row.exposure) > 2 * row.channel_appends
+    assert len(row.exposure) > 2 * row.channel_appends  # crashes of two brokers, each after several rounds
 
 
 def test_a_transfer_that_does_not_end_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_more_loads_than_a_broker_begins_at_once_lengthen_the_gap_unless_they_ar
 
 @pytest.mark.parametrize("variant", ["V0", "V2"])
 def test_topic_step_depends_on_its_own_topic_only(variant: str) -> None:
-    """So `compare transfer` may run one topic for all topics of a kind."""
+    """So one simulated topic stands for all topics of its kind."""
     taken = 0
     for seed in range(20):
         config = find_profile(SUBJECT, variant if variant != "V0" else "reference")._replace(topics=2)

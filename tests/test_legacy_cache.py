@@ -85,7 +85,7 @@ def test_policy_that_frees_too_much_or_skips_a_cache_violates_a_property(left: A
 
 
 def test_cache_listed_twice_is_rejected() -> None:
-    """The policy would evict its share twice, and report other bytes than were removed."""
+    """Otherwise the policy would evict the cache's share twice, and report other bytes than were removed."""
     cfg = Config()
     s, _ = m.put(cfg, m.start(cfg), 0, Position(1, 0), 5, 0)
     after, outcome = m.evict_proportionally(cfg, s, (0, 1, 0), 10)

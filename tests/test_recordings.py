@@ -18,6 +18,7 @@ from fuzz.trace.file import ABSENT, Trace
 from fuzz.trace.recording import TraceMapping, mapping_of, mappings, recorded_traces
 from tests.conftest import RECORDINGS
 
+#: Each file with its numbers of traces and of operations.
 FILES = {
     "entry_cache_manager.jsonl.gz": (77, 7_786),
     "range_cache.jsonl.gz": (115, 11_623),
@@ -68,7 +69,10 @@ def shown(mapping: TraceMapping) -> dict[str, list[tuple[int, str]]]:
 
 @pytest.mark.parametrize("mapping", mappings(), ids=lambda r: f"{r.component}-{r.subject}-{r.profile}")
 def test_the_reference_departs_in_exactly_the_pinned_ways(mapping: TraceMapping) -> None:
-    """The recordings show the deviations of the mapping and no others. `smallest` is the trace that shows one first."""
+    """The recordings show the deviations of the mapping and no others.
+
+    `smallest` is the trace that shows a deviation after the fewest operations.
+    """
     found = shown(mapping)
     pinned = {d.name: d.smallest for d in mapping.deviations if d.smallest}
     assert {name: min(shortest)[1] for name, shortest in found.items()} == pinned

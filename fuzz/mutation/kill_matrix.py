@@ -1,4 +1,4 @@
-"""The kill matrix: which mutants the engines kill, what kills them, and how fast.
+"""The kill matrix: which mutants the engines kill, what kills them, and how fast. The checks of a mutant, in order:
 
     seeded bug in impl/         1. lockstep of the model and the mutated implementation, under the bug's profile
                                 2. corrupted states are loaded: the mutated `check` must detect them
@@ -12,9 +12,9 @@
                                    `--twin`, or if the mutant is in the function that returns the canonical form, which
                                    traces do not use
 
-The checks of a mutant run in order until one kills the mutant. A generated mutant that cannot be imported is killed
-by the check `import`. A survivor shows a missing check, or is equivalent to the original. For an
-equivalent generated mutant, a row `[[equivalent]]` of `fuzz/mutants/<component>.toml` has the reason.
+The checks run until one kills the mutant. A generated mutant that cannot be imported is killed by the check `import`.
+A survivor shows a missing check, or is equivalent to the original. For an equivalent generated mutant, a row
+`[[equivalent]]` of `fuzz/mutants/<component>.toml` has the reason.
 """
 
 from __future__ import annotations
@@ -195,6 +195,7 @@ def _fuzz_model_under(subject: Subject, profile: str, *, seconds: float, seed: i
         seed += 1
         if finding is None or _is_slow_only(lockstep, finding):
             continue
+        # the finding's config is of a class of the mutated model
         config = type(find_profile(original, profile))(*finding.config)
         in_original = replay(Target(original, config, model_only=True), finding.calls, skipped=lockstep.skipped)
         if in_original is None:

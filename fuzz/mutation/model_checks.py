@@ -3,7 +3,7 @@
     defects       the component's rows of the defect table cannot be loaded, for example because a profile no longer
                   differs from `reference` in the rules of a row
     recordings    a recorded trace no longer agrees with the model, under the profile of the recorded version
-    canonical     a state and its canonical form behave differently, or the canonical form of a form is another form
+    canonical     a state and its canonical form behave differently, or a canonical form is not its own canonical form
     examples      a test of the component fails. Tests in classes, nightly and Spark tests, and tests that refer to
                   `invariants/`, to a function of `impl/`, or to `fuzz/` beyond `fuzz.subject` are deselected. A test
                   that constructs an implementation is skipped

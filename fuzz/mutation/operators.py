@@ -1,8 +1,8 @@
 """Generated mutants: the mutation operators of cosmic-ray, applied at every node of a module's syntax tree.
 
 The mutation operators change comparisons, arithmetic, logic, numbers, loops and decorators. `_REPLACED_BY` limits the
-replacements: an arithmetic operator is replaced by one other, a comparison by two or three. A test that kills these
-mutants usually kills those of the other replacements.
+replacements of an operator to three at most. A test that kills these mutants usually kills those of the other
+replacements.
 
 Changes of annotations, type aliases, docstrings, defaults of settings, cache decorators and `strict` of `zip` make no
 mutants. Neither do changes between equivalent comparisons (`_UNORDERED`, `_OF_EMPTY`). The id of a mutant has its
@@ -150,12 +150,12 @@ def _operators() -> tuple[str, ...]:
             plugins.get_operator(name)()
         except TypeError:
             continue
-        # A name is KIND, or KIND_REPLACED_BY such as core/ReplaceBinaryOperator_Add_Sub. `usable` has the names without
-        # BY, and those whose BY is in `_REPLACED_BY`. Of the unary operators, it has only those that delete one.
+        # A name is KIND, or KIND_OLD_NEW such as core/ReplaceBinaryOperator_Add_Sub. Usable are the names without NEW,
+        # and those whose NEW may replace OLD. Of the unary operators, only those are usable that delete one.
         kind, _, rest = str(name).rpartition("/")[2].partition("_")
-        replaced, _, by = rest.partition("_")
+        old, _, new = rest.partition("_")
         is_unary = kind == "ReplaceUnaryOperator"
-        if replaced == "Delete" if is_unary else not by or by in _REPLACED_BY[replaced]:
+        if old == "Delete" if is_unary else not new or new in _REPLACED_BY[old]:
             usable.append(str(name))
     return tuple(usable)
 
