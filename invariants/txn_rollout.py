@@ -45,7 +45,10 @@ def is_mixed(store: Store) -> bool:
 
 
 def openings(before: State, event: Event) -> Iterator[tuple[int, int]]:
-    """Yields the stores that an event tries to open, each with the broker; a closed store is reopened at broker 0."""
+    """Yields the stores that an event tries to open, each with the broker.
+
+    `reopen_stores` opens a closed store at broker 0.
+    """
     if event.name == "open_store" and before.stores[event.arguments["store"]].owner is None:
         yield event.arguments["store"], event.arguments["broker"]
     if event.name == "reopen_stores":
@@ -173,7 +176,7 @@ def stopped_broker_closes_its_stores(cfg: Config, before: State, event: Event, a
     """
     if isinstance(event.outcome, Refused):
         return True
-    stopped, brokers = event.arguments.get("broker"), list(before.brokers)
+    stopped, brokers = event.arguments.get("broker"), list(before.brokers)  # `stopped` is None for `close_store`
     if stopped is not None and event.name != "restart_broker":
         brokers[stopped] = Broker(event.name == "upgrade_broker", False)
     stores = list(before.stores)
@@ -191,8 +194,8 @@ def is_against_steps(cfg: Config, s: State, event: Event) -> bool:
     """Whether PIP-160's steps do not allow a call.
 
     If operators follow the steps, a flag is enabled only if all brokers are new, and a broker is downgraded only if all
-    flags are off and the last ledger of every store is recorded and trimmed. Last ledgers are always recorded only if
-    all flags are off and, with `after_stores_reopened`, no store batches.
+    flags are off and the last ledger of every store is recorded and trimmed. Whether or not they follow the steps,
+    operators record last ledgers only if all flags are off and, with `after_stores_reopened`, no store batches.
     """
     is_flag_on = any(broker.flag for broker in s.brokers)
     recorded = [store.last_batched_ledger for store in s.stores]

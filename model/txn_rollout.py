@@ -4,8 +4,8 @@ Models the sections "Upgrade" and "Downgrade" of PIP-160: operators, brokers, an
 (`MLTransactionLogImpl`). One step is one action of an operator, the restart of a broker, or one action of one store or
 of all stores: open, close, reopen, write, end transactions, roll over or trim.
 
-    brokers     an old broker, from before PIP-160, cannot read batches. A new broker can read them, and has a flag
-                (`transactionLogBatchedWriteEnabled`), initially off
+    brokers     an old broker, from before PIP-160, writes one record per entry and cannot read a batch of records. A
+                new broker can, and has a flag (`transactionLogBatchedWriteEnabled`), initially off
     stores      a store is open at one broker, or closed; its log is a list of ledgers. A store that was opened with the
                 flag on writes records as batches; any other store writes plain entries
     opening     reads all undeleted entries. A new broker reads batches and plain entries; an old one fails on a batch
@@ -96,10 +96,10 @@ class Ledger(NamedTuple):
 class Store(NamedTuple):
     """A transaction log store."""
 
-    owner: int | None  # the broker at which the store is open
+    owner: int | None  # the broker at which the store is open; None: the store is closed
     batching: bool  # whether the store writes batches
     ledgers: tuple[Ledger, ...]  # in order; entries are written to the last one
-    last_batched_ledger: int | None  # id of the recorded last ledger; later ledgers should have no batches
+    last_batched_ledger: int | None  # id of the recorded last ledger; None: not recorded
 
 
 @record
@@ -288,7 +288,7 @@ def recovered_entry(e: Entry, deletes_indexes: bool) -> Entry:
     Without batch index deletion, the opening recovers no deletion of a single record: all records of a batch are
     undeleted.
     """
-    if e.batch < 2:
+    if e.batch < 2:  # the only record is undeleted, so its transaction is open
         return e
     return Entry(e.batch, undeleted_in(e) if deletes_indexes else e.batch, 0)
 

@@ -60,7 +60,7 @@ class PendingAcks:
         self._index = SparseIndex(cfg.min_lag, cfg.max_lag, cfg.lag_exponent)
         self._pending = PendingAcksIndex()
         self._status = "none"
-        self._replayed = self._failed_reads = 0
+        self._replayed = self._failed_reads = 0  # `_replayed`: log position of the next entry to replay
         self._accept_queue: list[Request] = []
         self._buffer: list[Request] = []
         self._in_flight: deque[list[Request]] = deque()
@@ -363,7 +363,7 @@ class PendingAcks:
         if end is None:
             return 0
         count = self._log.mark_delete(end)
-        # a handle that replays nothing keeps `_replayed` at the first entry of the log, which is now `end`
+        # outside a replay, `_replayed` is the position of the first entry of the log, which is now `end`
         self._replayed = max(self._replayed, end)
         return count
 

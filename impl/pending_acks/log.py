@@ -117,9 +117,10 @@ class SparseIndex:
         self.current_lag, self.max_index_lag, self.max_ack = 0, self._minimum, -1
 
     def add(self, records: int, ack_position: int, log_position: int) -> None:
-        """Counts the records of a log entry, and adds a key if `max_index_lag` is reached. O(1).
+        """Counts the records of a log entry; if the count reaches `max_index_lag`, adds or replaces a key. O(1).
 
-        `ack_position` is the last entry of the topic that the log entry acks, -1 if there is none.
+        `ack_position` is the last entry of the topic that the log entry acks. -1: the log entry has no acks, and adds
+        no key.
         """
         self.current_lag += records
         if ack_position < 0:

@@ -1,8 +1,8 @@
 """Pending acks indexed by transaction and by entry.
 
-A conflict is found among the transactions that have an ack of the same entry. A commit or abort removes the acks of its
-transaction from both maps, without a scan. Acks whose records are not known to be durable (`unlogged`: buffered or in
-flight) are kept apart: they count as pending, and no commit or abort applies to them.
+A new individual ack is compared only with the acks of its entry. A commit or abort removes the acks of its transaction
+from both maps, without a scan. Acks whose records are not known to be durable (`unlogged`: buffered or in flight) are
+kept apart: new acks conflict with them, but no commit or abort applies to them.
 """
 
 from __future__ import annotations
@@ -94,9 +94,10 @@ class PendingAcksIndex:
     def complete(self, record: LogRecord) -> None:
         """Removes an ack whose append has ended, or will not begin because the handle stops. O(its positions).
 
-        Appends end in order, so the record is the first of `unlogged_acks` or `unlogged_cumulative`. Exception: a
-        handle that stops removes buffered records although others are in flight, and the queues keep wrong records. No
-        one reads them: only an open handle reads the queues, and it is opened after all appends have ended.
+        Appends end in order, so the record is the first of its queue, `unlogged_acks` or `unlogged_cumulative`.
+        Exception: a handle that stops removes its buffered records while others are in flight; the first of the queue
+        is then another record. This does no harm: nothing reads the queues before the handle is opened again, and the
+        queues are empty by then, because all appends have ended.
         """
         if record.cumulative:
             self.unlogged_cumulative.popleft()

@@ -1,9 +1,9 @@
 """Deletions of a transaction log's cursor: a mark-delete position and a bit window after it.
 
-The window starts at the mark-delete position, so its length is bounded by the oldest ongoing transaction: bit i is
-entry first_unacked + i. Ack sets are a dictionary from entry to the mask of remaining records. With w entries in the
-window and k partially deleted entries, a deletion and an advance of the mark-delete position are O(w / 64), and a
-snapshot is O(w / 64 + k log k).
+Bit i of the window is set if entry `first_unacked + i` is deleted. The window is long only if an old transaction is
+still ongoing: it holds back the mark-delete position. Ack sets are a dictionary from entry to the mask of remaining
+records. With w entries in the window and k partially deleted entries, a deletion and an advance of the mark-delete
+position are O(w / 64), and a snapshot is O(w / 64 + k log k).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ entry, p records of a transaction, and w entries after the mark-delete position:
     transactions    a dictionary in id order; the low watermark is one below its first key
     positions       a list for each transaction; the end of a transaction deletes p records, O(p * w / 64)
     deletions       `impl/txn_log/cursor.py`: bits from the mark-delete position on
-    entries         `impl/txn_log/entries.py`: serialised when the store is reopened, parsed by the replay
+    entries         `impl/txn_log/entries.py`: serialised when the store is opened again, parsed by the replay
     replay          O(undeleted records)
     deadlines       scanned on request, O(n log n) at most: few transactions expire
 """
@@ -394,7 +394,7 @@ class TxnLog:
         self._status, self._read_position = "failed", 0
         return Failed("read_failed", "the log could not be read to its end")
 
-    # ---- for the harness
+    # ---- for the engines
 
     def view(self) -> State:
         """Returns the model's state, with the initial values of history variables. O(records in the log)."""

@@ -113,6 +113,7 @@ class TxnWriter:
         self.now = cfg.start
         self._metrics = metrics
         self._max_records, self._max_bytes, self._delay = cfg.max_records, cfg.max_bytes, cfg.max_delay_ms
+        # `_queued`: tasks wait in the executor's queue until `run_writer_tasks`
         self._batching, self._queued = cfg.batching and cfg.max_records >= 2, cfg.executor == "queued"
         self._status: Any = "open"
         self._tasks: deque[Task] = deque()
