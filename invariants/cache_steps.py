@@ -624,7 +624,7 @@ def lookup_missed_removed_entry(cfg: Config, before: State, event: Event, after:
 
 
 @sometimes(cache_steps, on=("take",))
-def removal_found_evicted_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
+def removal_found_changed_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A removal locks a wrapper and does not unmap it: its entry was evicted or removed, or its value deallocated."""
     return event.outcome is False
 

@@ -253,7 +253,7 @@ def clock_and_settings_change_only_by_their_actions(cfg: Config, before: State, 
 
 
 @always(legacy_manager, on=("insert",))
-def eviction_is_scheduled_only_above_trigger(cfg: Config, before: State, event: Event, after: State) -> bool:
+def eviction_is_scheduled_exactly_above_trigger(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An insert schedules an eviction if and only if the total before it is above the trigger and none is in progress.
 
     An insert into a disabled cache schedules none.

@@ -78,7 +78,7 @@ def size_pass_evicted_due_entry(cfg: Config, before: State, event: Event, after:
 
 
 @sometimes(range_cache, on=("time_pass",))
-def pass_dropped_only_detached_wrappers(cfg: Config, before: State, event: Event, after: State) -> bool:
+def time_pass_dropped_only_detached_wrappers(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A time pass drops detached wrappers at the head, removes no entry, and leaves a queue that is not empty."""
     all_kept = by_key(after).keys() == by_key(before).keys() and after.stash == before.stash
     return all_kept and len(after.queue) < len(before.queue) and bool(after.queue)
