@@ -61,7 +61,7 @@ def _newest_ids(seen: Observed) -> dict[int, int]:
 
 
 def _id_of(ids: dict[int, int], message: int) -> int | None:
-    """Returns the id of the newest key at or before a message that was sent: the message, or the first of its batch.
+    """Returns the sequence id of a message or of its batch: that of the newest key of `ids` at or before the message.
 
     Returns None if there is no such key.
     """
@@ -75,11 +75,11 @@ def _reused(seen: Observed) -> set[int]:
 
 
 def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
-    """Two messages have one sequence id, and every restart of the ids follows a reconnection before the first receipt.
+    """Two messages have one sequence id, and each restart of the ids has its own reconnection before the first receipt.
 
-    Ids restart at a message whose id is not above the id of the message before. Before the first receipt, a new session
-    sends all messages of earlier sessions again. Each restart needs such a session of its own: the first session that
-    sends the message, or an earlier one. Each message keeps its id in all sessions.
+    Ids restart at a message whose id is not above the id of the message before. A reconnection came before the first
+    receipt if its session sends all messages of earlier sessions again. The reconnection of a restart is not later than
+    the first session that sends the message. Each message keeps its id in all sessions.
     """
     ids: dict[int, int] = {}
     begun: dict[int, int] = {}  # message -> the first session that sends it
@@ -151,7 +151,7 @@ def _answers(seen: Observed, kind: str) -> list[Answer]:
 
 
 def segmentation_fault_after_checksum_error(seen: Observed) -> bool:
-    """The client crashed with SIGSEGV, and a message was refused while an older one was not reported as stored."""
+    """The client crashed with SIGSEGV, and an older message than a refused one was never reported as stored."""
     refused, stored = seen.report.get("refused", ()), set(seen.acknowledged())
     return seen.crashed_by == "SIGSEGV" and any(set(range(each)) - stored for each in refused)
 

@@ -36,7 +36,7 @@ def near(ledgers: tuple[int, ...], first_unacked: int) -> tuple[Position, ...]:
 
 
 def positions(cfg: Config, s: State) -> tuple[Position, ...]:
-    """Returns positions near the mark-delete position (three times), of the first and last entry, and of no entry."""
+    """Returns positions near the mark-delete position (three times), of the first and last entry, and without entry."""
     known, ledgers = near(s.ledgers, s.acks.first_unacked), s.ledgers
     last, count = len(ledgers), ledgers[-1]
     ends = Position(1, 0), Position(last, count - 1), Position(last, count), Position(last, count + 1)
@@ -116,7 +116,7 @@ def lists_spread(sizes: tuple[int, ...], ledgers: tuple[int, ...], furthest: int
 
 
 def lists(cfg: Config, s: State) -> Lists:
-    """Returns the empty list, lists near the mark-delete position, and lists with the position after the last entry.
+    """Returns the empty list, lists near the mark-delete position, and lists with an ack of the next, missing entry.
 
     In a long backlog, also returns lists that are spread over the backlog.
     """
@@ -125,17 +125,17 @@ def lists(cfg: Config, s: State) -> Lists:
     if cfg.entries >= _LONG_BACKLOG and len(found) > 1:
         furthest = max(s.acks.deleted.bit_length(), s.acks.partial[-1].entry if s.acks.partial else first)
         found += lists_spread(cfg.batch_sizes, ledgers, furthest)
-    next_entry = Ack(Position(len(ledgers), ledgers[-1]), None)
+    ack_of_next = Ack(Position(len(ledgers), ledgers[-1]), None)
     if len(found) == 1:  # only the empty list: there is no entry near the mark-delete position
-        return (), (next_entry,)
+        return (), (ack_of_next,)
     last, other = found[-1], found[1]
     return (
         *found,
-        (next_entry,),
-        (*last, next_entry),
-        (*other, next_entry),
-        (next_entry, *last),
-        (*other, *last, next_entry),
+        (ack_of_next,),
+        (*last, ack_of_next),
+        (*other, ack_of_next),
+        (ack_of_next, *last),
+        (*other, *last, ack_of_next),
     )
 
 

@@ -131,6 +131,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     """
     grants = sorted((g.request, g.permits, sorted(g.copies)) for g in variables["grants"])
     granted = {name: i for i, name in enumerate([(n, index) for n, _, indices in grants for index in indices], 1)}
+    # each pair once, in the order of the requests
     held = {(q.number, h.entry): 0 for q in variables["requests"] for h in _all_held(q.part)}
     held = {name: -i for i, name in enumerate(held, 1)}
     following = len(granted) + 1
@@ -142,6 +143,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
         return tuple(sorted([*named, *range(following - copies["open"], following)]))
 
     queue = tuple([slot and _entry(slot, numbered(slot.copies)) for slot in variables["queue"]])
+    # a bag has each element with the number of its occurrences
     bag = dict(variables["orphaned_copies"]) if variables["orphaned_copies"] else {}
     orphaned_copies = [
         OrphanedCopies(numbered(g.copies), g.expected_reads) for g, times in bag.items() for _ in range(times)

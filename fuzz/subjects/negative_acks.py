@@ -104,7 +104,7 @@ def lags(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def wall_clock_steps(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns short steps, steps over a bucket, and the step that makes the wall clock equal the monotonic clock."""
+    """Returns short steps, steps longer than a bucket, and the step to the time of the monotonic clock."""
     short, length = UNITS_PER_MS[cfg.clock_unit], bucket_length(cfg)
     return (short, -short, length + short, -length - short, -s.wall_offset)
 

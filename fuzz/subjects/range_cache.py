@@ -258,6 +258,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 
     queue = tuple(None if slot is None else entry(slot) for slot in variables["queue"])
     stash = tuple(entry(e) for e in variables["stash"])
+    # a bag has each element with the number of its occurrences
     bag = dict(variables["orphaned_copies"]) if variables["orphaned_copies"] else {}
     orphaned_copies = [
         OrphanedCopies(numbered(copies), count) for (copies, count), times in bag.items() for _ in range(times)
