@@ -1,8 +1,8 @@
 """How the loopback brokers answer commands about connections, lookups and producers.
 
-The brokers share one log. One broker is the owner of all topics; the model `bundle_transfer` decides which
-(`fuzz/answers/ownership.py`). The owner *serves*: it stores sends and takes acks and permits. During a transfer, that
-is between the two phases of PIP-307, no broker serves.
+The brokers share one log. One broker is the owner of all topics: a model decides which (`fuzz/answers/ownership.py`).
+The owner *serves*: it stores sends and takes acks and permits. During a transfer, that is between the two phases of
+PIP-307, no broker serves.
 
 A session of a producer or consumer begins when a broker admits a PRODUCER or SUBSCRIBE. It ends with the connection,
 with CLOSE or UNSUBSCRIBE, or when a new session replaces it. CLOSE stands for CLOSE_PRODUCER and CLOSE_CONSUMER. A
