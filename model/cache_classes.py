@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-#: The versions of Pulsar that most rules of `model/range_cache` were recorded or read in.
+#: The versions of Pulsar in which most rules of `model/range_cache` were recorded or read.
 SHIPPED = "4.1 to master 2026-07"
 
 RANGE_CACHE: dict[str, tuple[str, ...]] = {

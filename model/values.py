@@ -88,6 +88,7 @@ class Setting(NamedTuple):
         if not isinstance(self.default, tuple):
             return self.default
         order = RELEASES.index(release)
+        # the last pair whose release is not after this one
         return next((value for since, value in self.default[::-1] if RELEASES.index(since) <= order), None)
 
 

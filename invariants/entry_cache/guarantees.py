@@ -1,7 +1,8 @@
 """Guarantees of the entry cache: sizes, insertion, eviction, removal, metrics; then coverage goals and liveness.
 
-`permits.py`, `reads.py`, `names.py` and `settings.py` beside this module have the other guarantees. An eviction task
-runs "at once" if `eviction_task` is "immediate": in the step that triggers the task.
+`permits.py`, `reads.py`, `names.py` and `settings.py` beside this module have the other guarantees. The header of
+`model/entry_cache/machine.py` defines trigger, task, and held and open copies. An eviction task runs "at once" if
+`eviction_task` is "immediate": in the step that triggers the task.
 """
 
 from __future__ import annotations

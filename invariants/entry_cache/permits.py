@@ -1,4 +1,4 @@
-"""Permits of the reads in flight (`InflightReadsLimiter`): which requests hold them, wait for them, or fail."""
+"""Permits of the reads in flight (`InflightReadsLimiter`): which requests hold permits, wait for permits, or fail."""
 
 from __future__ import annotations
 

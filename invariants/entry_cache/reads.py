@@ -1,4 +1,7 @@
-"""Reads of the entry cache: hits, gaps, joined storage reads, their answers, and read counts."""
+"""Reads of the entry cache: hits, gaps, joined storage reads, their answers, and read counts.
+
+`model/entry_cache/shared_reads.py` describes requests, their parts, and joinable reads.
+"""
 
 from __future__ import annotations
 
