@@ -149,7 +149,7 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
 
 
 @always(pending_acks, on=(*APPENDS, "write_fails", "close", "end_replay", "read_fails"))
-def results_follow_status(cfg: Config, before: State, event: Event, after: State) -> bool:
+def request_succeeds_iff_ready_handle_appends_it(cfg: Config, before: State, event: Event, after: State) -> bool:
     """When the append of an entry succeeds in a ready handle, its requests complete successfully, up to a commit that
     the cursor rejects: this commit and later requests of the entry fail. In all other steps, a request can only fail.
 

@@ -250,7 +250,7 @@ def ack_cumulative(cfg: Config, s: State, txn: Txn, entry: Number, ack_set: Numb
     """
     ack, everything = PositionAck(entry, ack_set or None), all_messages(cfg, entry)
     invalid = ack_set_error(cfg, entry, ack_set)
-    # `(ack_set & -ack_set) - 1` has all bits below the lowest set bit. Only a tail makes these bits up to a whole batch
+    # `(ack_set & -ack_set) - 1` is the bits below the lowest set bit; with them, a tail of the batch is the whole batch
     if not invalid and ack.ack_set is not None and ack.ack_set | (ack.ack_set & -ack.ack_set) - 1 != everything:
         invalid = f"ack_set is {ack_set}, which does not leave the tail of the batch"
     if invalid:
