@@ -38,7 +38,7 @@ from model.machine import Failed, Refused
 
 TOPICS = "model.bundle_transfer.topics"
 #: Functions that may return any value: entries that recovery may find, and conditions over all topics.
-OPEN = (topics.unconfirmed_in, channel.is_prepared, channel.is_closing, channel.waits_at)
+HAVOC = (topics.unconfirmed_in, channel.is_prepared, channel.is_closing, channel.waits_at)
 #: The element type of local lists.
 LISTS: dict[str, tuple[Any, Measures]] = {"commands": (Command, {})}
 
@@ -146,7 +146,7 @@ class Bundle:
         for name in names or bundle_transfer.actions:
             action = bundle_transfer.actions[name]
             known = [*self.known, *facts.get(name, [])]
-            reader = Reader(known, havoc=OPEN, stubs=stubs, lists=LISTS)
+            reader = Reader(known, havoc=HAVOC, stubs=stubs, lists=LISTS)
             arguments = [z3.Int(param) for param in action.names]
             for path in reader.paths(action.run, self.cfg, self.s, *arguments):
                 if path.value[0] is not self.s:

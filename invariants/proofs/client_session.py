@@ -22,7 +22,7 @@ from model.machine import Refused
 
 CONSUMER, PRODUCER = "model.client_session.consumer", "model.client_session.producer"
 #: Functions that may return any value.
-OPEN = (state.merged, state.unacked, state.last_sequence_id, consumer.first_unacked, consumer.covers)
+HAVOC = (state.merged, state.unacked, state.last_sequence_id, consumer.first_unacked, consumer.covers)
 #: The kinds of replies that a handler gets.
 KINDS = {
     "producer": ("success", "refused", "close", "receipt", "send_error", "checksum_error"),
@@ -78,7 +78,7 @@ class Session:
                     lifted(handler) if p.name == "handler" else unknown(p.annotation, p.name) for p in action.params
                 ]
                 known = [*self.known, *(self.replied(handler) if name == "handle" else [])]
-                for path in Reader(known, havoc=OPEN, stubs=stubs or {}).paths(
+                for path in Reader(known, havoc=HAVOC, stubs=stubs or {}).paths(
                     action.run, self.cfg, self.s, *arguments
                 ):
                     if path.value[0] is not self.s:

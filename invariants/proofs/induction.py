@@ -47,7 +47,7 @@ class Induction:
                 self.show(
                     f"at loop entry, {each.about}",
                     path,
-                    *_shown_of(each, path.names),
+                    *_goal_of(each, path.names),
                     assumed=assumed,
                     names=path.names,
                 )
@@ -66,7 +66,7 @@ class Induction:
                 exits.append(path)
                 continue
             for each in self.invariants:
-                self.show(f"after an iteration, {each.about}", path, *_shown_of(each, path.names))
+                self.show(f"after an iteration, {each.about}", path, *_goal_of(each, path.names))
         return exits
 
     def exit_paths(self, exits: Iterable[Path]) -> list[Path]:
@@ -156,6 +156,6 @@ def roots_of(value: Any) -> list[Root]:
     return [root for each in value for root in roots_of(each)] if isinstance(value, tuple) else []
 
 
-def _shown_of(each: Invariant, names: Names) -> tuple[Callable[..., Any], list[Any]]:
+def _goal_of(each: Invariant, names: Names) -> tuple[Callable[..., Any], list[Any]]:
     """Returns the goal for an invariant: the invariant at fresh constants."""
     return lambda *indexes: each.holds(names, *indexes), [z3.Int(f"any{i}") for i in range(each.indexes)]

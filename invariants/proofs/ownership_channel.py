@@ -22,7 +22,8 @@ from model.ownership_channel.records import MAX_VERSION, Config, Data
 from model.ownership_channel.state import Broker, State
 
 MODEL = "model.ownership_channel.records"
-OPEN = (model.follows, model.disagrees_on_brokers, model.is_owner_compared)
+#: Functions that may return any value.
+HAVOC = (model.follows, model.disagrees_on_brokers, model.is_owner_compared)
 STORAGES: tuple[model.Storage, ...] = ("system_topic", "metadata_store")
 STATES = ("Init", "Free", "Owned", "Assigning", "Releasing", "Splitting", "Deleted")
 
@@ -41,7 +42,7 @@ class Write:
         self.known += [self.broker >= 0, self.broker < self.s.fields["brokers"].length]
         self.known += [self.old_version < MAX_VERSION, self.version <= MAX_VERSION]
         cfg = lifted(Config(storage=storage))
-        rejected = Reader(self.known, havoc=OPEN).call(model.is_rejected, cfg, self.old, self.new)
+        rejected = Reader(self.known, havoc=HAVOC).call(model.is_rejected, cfg, self.old, self.new)
         session = self.s.fields["brokers"].at(self.broker).fields["session"]
         has_session = z3.Or(storage == "system_topic", session.code != lifted("Unstable").code)
         self.accepted = z3.And(z3.Not(as_term(rejected)), has_session)

@@ -50,7 +50,7 @@ def reads_are_conserved() -> Answer:
         for edit in edits.read_count_edits(change):
             _change_follows(edits, edit, rule)
     _passes_keep_counts(edits.proof)
-    _leaving_keeps_counts(edits.proof)
+    _removal_keeps_counts(edits.proof)
     edits.check_on_runs(lambda cfg, s: True)
     for history in histories(60, 60):
         _conserved_in(edits.proof, history)
@@ -191,7 +191,7 @@ def _passes_keep_counts(proof: Proof) -> None:
                 proof.show(f"the read count of an entry that is {index}", z3.Implies(is_added, same), path.when)
 
 
-def _leaving_keeps_counts(proof: Proof) -> None:
+def _removal_keeps_counts(proof: Proof) -> None:
     """Proves that the copies of a removed entry keep its read count, which `removal_marks_read` decrements by one."""
     edits = Edits()
     loop = Reader(edits.given, stubs={model.add_orphaned_copies: add_orphaned_copies}).loop(model.account_for_removed)

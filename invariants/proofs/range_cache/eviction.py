@@ -18,9 +18,9 @@ from invariants.proofs.range_cache.passes import (
     live_at,
     ordered_before,
     predicate_against,
+    predicate_arguments,
     queue_of,
     stays_counted,
-    visited,
 )
 from invariants.proofs.symbolic import Measures, Reader, Rec, Seq, equal
 from model import range_cache as model
@@ -109,17 +109,17 @@ def visits_once() -> Answer:
     """A requeued entry has the current time as timestamp, so the pass stops before it visits the entry again."""
     it = Pass(model.time_pass_predicate)
 
-    def back_are_new(n: Names, i: Any) -> Any:
+    def requeued_are_new(n: Names, i: Any) -> Any:
         queue, slots = n["queue"], queue_of({"s": n["s"]}).length
-        put_back = z3.And(i >= slots, i < queue.length)
+        is_requeued = z3.And(i >= slots, i < queue.length)
         new = z3.And(queue.at(i).defined, field_at(queue, i, "timestamp_ns") == n["s"].fields["now_ns"])
-        return z3.And(n["head"] <= slots, slots <= queue.length, z3.Implies(put_back, new))
+        return z3.And(n["head"] <= slots, slots <= queue.length, z3.Implies(is_requeued, new))
 
     past = it.limit <= it.s.fields["now_ns"]
-    exit_paths = it.show([Invariant("requeued entries have the current timestamp", back_are_new, 1)], given=(past,))
+    exit_paths = it.show([Invariant("requeued entries have the current timestamp", requeued_are_new, 1)], given=(past,))
     for end in exit_paths:
         slots = it.s.fields["queue"].length
-        it.proof.show("visits", end.names["head"] <= slots, [*end.when, back_are_new(it.head, it.head["head"])])
+        it.proof.show("visits", end.names["head"] <= slots, [*end.when, requeued_are_new(it.head, it.head["head"])])
     it.check_on_runs("time_pass", lambda run: run.visits <= len(run.before.queue))
     return it.proof.answer()
 
@@ -292,7 +292,7 @@ def _within_bound(run: Run) -> bool:
 def due_are_not_removed() -> Answer:
     """An entry without a handler is never requeued for expected reads."""
     proof, reader = Proof(), Reader()
-    cfg, s, slot, freed, limit = visited()
+    cfg, s, slot, freed, limit = predicate_arguments()
     f, count = slot.value.fields, slot.value.fields["expected_reads"]
     by_access = z3.And(s.fields["extend_ttl_of_recently_accessed"], f["accessed"])
     by_reads = z3.And(count.defined, count.value >= 1, f["requeue_count"] < s.fields["max_requeue_times"])
@@ -323,7 +323,7 @@ def due_are_not_removed() -> Answer:
 def detached_are_drained() -> Answer:
     """Wrappers of removed entries use memory until a pass visits them."""
     proof, reader = Proof(), Reader()
-    cfg, s, slot, freed, limit = visited()
+    cfg, s, slot, freed, limit = predicate_arguments()
     for predicate in PREDICATES:
         result = reader.call(predicate, cfg, s, slot, freed, limit)
         predicate_against(proof, predicate, result)

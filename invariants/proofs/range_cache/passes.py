@@ -311,7 +311,7 @@ def ordered_before() -> Invariant:
 
 
 def predicate_against(proof: Proof, predicate: Callable[..., Any], result: Word) -> None:
-    """Compares a predicate with `result`, its term for the arguments `visited`, on random states."""
+    """Compares a predicate with `result`, its term for the arguments `predicate_arguments()`, on random states."""
     draw, terms = random.Random(63), evaluator(result)  # noqa: S311
     for _ in range(100):
         cfg, s = random_config(draw), random_state(draw)
@@ -324,7 +324,7 @@ def predicate_against(proof: Proof, predicate: Callable[..., Any], result: Word)
             proof.compare(predicate.__name__, terms(bound), predicate(cfg, s, slot, freed, limit))
 
 
-def visited() -> tuple[Rec, Rec, Maybe, Any, Any]:
+def predicate_arguments() -> tuple[Rec, Rec, Maybe, Any, Any]:
     """Returns unconstrained arguments of a predicate: config, state, slot, bytes freed so far, and limit."""
     slot: Maybe = unknown(Entry | None, "slot", item=True)
     return unknown(Config, "cfg"), unknown(State, "s"), slot, z3.Int("freed"), z3.Int("limit")

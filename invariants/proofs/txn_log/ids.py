@@ -57,7 +57,7 @@ def watermark_is_below_all() -> Answer:
         proof.show("below all", watermark < any_, premises, direct=True)
         proof.show("next to the first", watermark == first - 1, premises, direct=True)
         proof.show("the reported low watermark", after["reported_watermark"] < any_, premises, direct=True)
-        for record, then in made_by(known, model.new_transaction, s, z3.Int("timeout")):
+        for record, then in records_of(known, model.new_transaction, s, z3.Int("timeout")):
             later = z3.And(watermark < record["txn"], record["txn"] == then["last_id"])
             proof.show("new ids are above the watermark", later, premises, direct=True)
     proof.need("the store serves", len(paths) > 0)
@@ -109,7 +109,7 @@ class Records(NamedTuple):
         return entry.fields["last"]
 
 
-def made_by(given: Sequence[Any], action: Callable[..., Any], s: Rec, *arguments: Any) -> Iterator[tuple[Any, Any]]:
+def records_of(given: Sequence[Any], action: Callable[..., Any], s: Rec, *arguments: Any) -> Iterator[tuple[Any, Any]]:
     """Yields the record that an action appends on each path, with the state that it is appended to."""
     made: list[tuple[Any, Any]] = []
 
@@ -195,7 +195,7 @@ def _records_carry_the_last_id(proof: Proof, s: Rec) -> None:
     }
     for action, arguments in calls.items():
         premises = [] if len(arguments) == 1 else [txn <= last_id]
-        records = [*made_by(premises, action, s, *arguments)]
+        records = [*records_of(premises, action, s, *arguments)]
         proof.need(f"{action.__name__} makes a record", bool(records))
         for record, then in records:
             is_new = then["last_id"] == last_id + (len(arguments) == 1)

@@ -148,7 +148,7 @@ def records_before_bytes() -> Answer:
     wanted = {
         "records": z3.And(buffered, count >= it.max_records),
         "size": z3.And(buffered, count < it.max_records, total >= it.max_bytes),
-        "large": z3.And(_is_taken(it), large, it.count > 0),
+        "large": z3.And(_is_accepted(it), large, it.count > 0),
     }
     flushes = flushes_in(out)
     for flush, call in flushes:
@@ -166,7 +166,7 @@ def records_before_bytes() -> Answer:
     for path in paths:
         buffer = path.value.fields["buffer"]
         length = as_term(len(buffer)) if isinstance(buffer, tuple) else buffer.length
-        none = z3.Implies(z3.And(_is_taken(it), z3.Or(*wanted.values(), large)), length == 0)
+        none = z3.Implies(z3.And(_is_accepted(it), z3.Or(*wanted.values(), large)), length == 0)
         proof.show("a flush leaves nothing", none, [*it.known, *path.when], direct=True)
         stays = z3.Implies(z3.And(buffered, z3.Not(z3.Or(*wanted.values()))), length == count)
         proof.show("otherwise the record is buffered", stays, [*it.known, *path.when], direct=True)
@@ -185,14 +185,14 @@ def code_is(word: Any, text: str) -> Any:
     return lifted(word).code == code_of(text)
 
 
-def _is_taken(it: Writer) -> Any:
+def _is_accepted(it: Writer) -> Any:
     """Returns whether the record is not rejected: the writer is open, and the record's size can be computed."""
     return z3.And(code_is(it.s.fields["status"], "open"), z3.Not(code_is(it.record.fields["fails_on"], "size")))
 
 
 def _is_buffered(it: Writer) -> Any:
     """Returns whether the record is added to the buffer."""
-    return z3.And(_is_taken(it), it.record.fields["size"] < it.max_bytes)
+    return z3.And(_is_accepted(it), it.record.fields["size"] < it.max_bytes)
 
 
 def runs(count: int) -> Iterator[tuple[Config, str, Sequence[Flush], State]]:
