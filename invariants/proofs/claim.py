@@ -40,7 +40,8 @@ POSTCONDITION = "the postcondition"
 class Control(NamedTuple):
     """A seeded bug: replaces the only occurrence of `find` in `module` by `replace`.
 
-    `refutes` names the statement of the proof that fails on the changed source; of a contract, it is POSTCONDITION.
+    `refutes` names the statement of the proof that fails on the changed source; it is empty for a contract, of which
+    POSTCONDITION fails.
     """
 
     about: str
@@ -133,7 +134,7 @@ class Proof:
     holds, for example because the invariant of an induction is too weak. The verdict is
 
         proved     every statement was proved, no run violates the claim, and there are no doubts
-        refuted    a direct statement has a counterexample, or some statement failed and a run violates the claim
+        refuted    a statement failed, and a run violates the claim; or, without doubts, a direct statement failed
         unknown    otherwise. If a run violates a claim whose statements were all proved, the translation is wrong
 
     There is a doubt if terms and program differ, or if the solver finds no example of premises.
