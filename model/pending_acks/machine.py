@@ -2,10 +2,10 @@
 
 An ack inside a transaction is pending until the transaction coordinator commits or aborts the transaction. The handle
 keeps the pending acks of all transactions in memory. It also logs every ack, commit and abort, and replays the log when
-it is opened. Models `PendingAckHandleImpl` (the handle), `MLPendingAckStore` (its log) and `LogIndexLagBackoff`. The
-subscription's cursor is that of `model/batch_acks`. One step is one request, one flush, one log entry that is appended
-or replayed, one consumer's ack without a transaction, one write of the cursor, one opening or close, the end of a
-replay, or one failure.
+it is opened. Models `PendingAckHandleImpl` (the handle), `MLPendingAckStore` (its log) and `LogIndexLagBackoff` (the
+distance between the keys of the log's index). The subscription's cursor is that of `model/batch_acks`. One step is one
+request, one flush, one log entry that is appended or replayed, one consumer's ack without a transaction, one write of
+the cursor, one opening or close, the end of a replay, or one failure.
 
 A message is *acknowledged* if the cursor has its ack. A message becomes *pending* in a transaction when the
 transaction's ack of the message is applied: when its record is durable, or when a replay reads its record. The message

@@ -1,13 +1,13 @@
 """Transaction log of a coordinator: requests, batches, failures, crashes and replay (PIP-160, PIP-31).
 
-The coordinator keeps its ongoing transactions in a map. Each request (begin a transaction, add a participant, change
-the status) is written to the log as a record, and changes the map when the record is durable: the record *takes
-effect*. After a restart, a replay of the log rebuilds the map.
+The coordinator has a map of its ongoing transactions, each with a status and participants (partitions and
+subscriptions). A request to begin or change a transaction is written to the log as a record. When the record is
+durable, it *takes effect*: it changes the map. After a restart, a replay of the log rebuilds the map.
 
 Models `MLTransactionMetadataStore` (the store) and `MLTransactionLogImpl` (the log). One step is one request to the
 store, one flush of a batch, one completion of a write, one call or failure of the log's managed ledger or cursor, one
-restart, one entry of a replay, the end of a replay, or one advance of the clock. The cursor deletes records by the
-rules of `model/batch_acks`: a record corresponds to a message of a batch, and the deletion of a record to an ack of
+restart, one entry of a replay, the end of a replay, or one advance of the clock. The log's cursor deletes records by
+the rules of `model/batch_acks`: a record corresponds to a message of a batch, and the deletion of a record to an ack of
 that message. A persisted cursor is a `PositionInfo`.
 
     append      a request becomes a record in the current batch; without batching, the record is an entry of its own

@@ -20,8 +20,8 @@ fails buffered records. The profiles `pip-160`, `size-is-a-cap` and `flush-on-cl
 Differences from the shipped writer (each a rule of `Config`; see `fuzz/defects/txn_writer.toml`):
   * a record or batch that cannot be serialised fails its callbacks;
   * the future of a second close completes with that of the first;
-  * a closed writer drops its buffer. The shipped one keeps its `FlushContext`, although the close has returned it to
-    the object pool: it may by then belong to another writer.
+  * a closed writer has no buffer. The shipped one keeps its `FlushContext` (the buffered records and their callbacks),
+    although the close has returned the object to a pool, from which another writer may have taken it.
 
 Not modelled:
   * the bytes of an entry, and metrics (`model/txn_writer/wire.py` has both as data);
