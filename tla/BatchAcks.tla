@@ -15,7 +15,7 @@
 (*   masks      sets of numbers; a word of an ack set is at most 2^31 - 1,   *)
 (*              because TLC's integers have 32 bits                          *)
 (*   acknowledgements  [first_unacked, deleted, partial]: the first entry    *)
-(*              behind the mark-delete position, the individually deleted    *)
+(*              after the mark-delete position, the individually deleted     *)
 (*              entries, and a set of [entry, remaining]: the messages of an *)
 (*              entry with an ack set that are not acknowledged              *)
 (*   resets     [entry, remaining]: the entry to read next, and its messages *)
@@ -220,8 +220,9 @@ ReplacedIfFurther(s, n, given) ==
        IN [s.memory EXCEPT !.partial = IF ~is_further THEN rest
                                       ELSE IF given = AllOf(n) THEN Without(rest, n) ELSE WithRemaining(rest, n, given)]
 
-\* asyncMarkDelete.  As shipped (~cumulative_ack_is_validated_first), asyncMarkDelete stores the ack set before it
-\* validates the position.  If validation fails, the ack set stays.
+\* asyncMarkDelete: deletes all entries before `end`, and stores the ack set, if any, of entry n.  As shipped
+\* (~cumulative_ack_is_validated_first), asyncMarkDelete stores the ack set before it validates the position.  If
+\* validation fails, the ack set stays.
 AfterCumulative(s, p, words) ==
   LET n == NumberOf(s.ledgers, p)
       replaces == s.batch_acks /\ IsGiven(words) /\ cumulative_sets = "replace_if_further"

@@ -259,7 +259,7 @@ UnlinkedEach(s, objects) ==
   LET Rest(left) == UnlinkedEach(left, Tail(objects))
   IN IF objects = <<>> THEN s ELSE With(Unlinked(s, Head(objects)), Rest)
 
-\* `insertNodeIntoList`: inserts the node behind the nodes at its position.  Every group from the node's own on counts
+\* `insertNodeIntoList`: inserts the node after the nodes at its position.  Every group from the node's own on counts
 \* one node more.
 InsertedNode(before, node) ==
   LET s == [before EXCEPT !.tracked = @ + 1]

@@ -34,7 +34,7 @@ CONSTANTS
 VARIABLES
   cursor,            \* the subscription's cursor in memory
   durable_cursor,    \* the subscription's cursor as persisted
-  log,               \* entries behind the log's mark-delete position, each a sequence of records
+  log,               \* entries after the log's mark-delete position, each a sequence of records
   read_position,     \* the next entry that the log's cursor reads
   log_index,         \* memory of the handle: the log index
   status,            \* of the handle: "none", "initializing", "ready", "error" or "closed"

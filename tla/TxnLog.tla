@@ -14,7 +14,7 @@
 (*   entries     numbered from 0, beginning with the first that is not trimmed *)
 (*   record positions  <<entry, batch index>>, both from 0                     *)
 (*   masks       sets                                                          *)
-(*   deletions   [first_unacked, deleted, partial]: the first entry behind the *)
+(*   deletions   [first_unacked, deleted, partial]: the first entry after the  *)
 (*               mark-delete position, the deleted entries from there on, and  *)
 (*               a set of [entry, remaining]: the records of a partially       *)
 (*               deleted entry that are not deleted                            *)
@@ -375,7 +375,7 @@ AfterPersist(s) ==
 (* Restart and replay. *)
 
 \* A store just opened on its log, with the persisted deletions `found`: txnMetaMap is empty, and the replay starts
-\* behind the mark-delete position.
+\* after the mark-delete position.
 OpenedStore(s, found, batched) ==
   LET Read(a) ==
         [s EXCEPT !.status = "replaying", !.ledger = "open", !.batching = batched, !.deletions_succeed = TRUE,

@@ -125,9 +125,9 @@ def accepted_versions_are_consecutive() -> Answer:
         it = Write(storage)
         view = Seq.unknown(Data | None, "view").at(0)
         written = as_term(Reader(it.known).call(model.next_version, view))
-        behind = z3.Implies(view.defined, z3.And(it.old.defined, view.value.fields["version_id"] <= it.old_version))
+        not_newer = z3.Implies(view.defined, z3.And(it.old.defined, view.value.fields["version_id"] <= it.old_version))
         positive = z3.Implies(it.old.defined, it.old_version >= 1)
-        known = [*it.known, behind, positive, it.version == written]
+        known = [*it.known, not_newer, positive, it.version == written]
         proof.possible("a writer", [*known, it.accepted])
         following = z3.If(it.old.defined, it.old_version + 1, 1)
         proof.show("the next version", it.version == following, [*known, it.accepted], direct=True)

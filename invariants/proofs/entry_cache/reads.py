@@ -113,10 +113,10 @@ def prefix_is_accepted() -> Answer:
     induction.base_case(loop.begin(read, positions))
     for end in induction.exit_paths(induction.step_case()):
         accepted = as_term(end.value)
-        behind = z3.Implies(accepted < positions.length, z3.Not(is_asked(accepted)))
+        next_is_wrong = z3.Implies(accepted < positions.length, z3.Not(is_asked(accepted)))
         within = z3.And(accepted >= 0, accepted <= positions.length, accepted <= last - first + 1)
         ends_inside = z3.Implies(accepted > 0, is_asked(accepted - 1))
-        fits = z3.And(within, ends_inside, behind)
+        fits = z3.And(within, ends_inside, next_is_wrong)
         induction.show("the number of accepted entries", end, lambda fits=fits: fits)
         induction.show(
             "the accepted entries",

@@ -173,8 +173,8 @@ def show_with_mark_delete_at(proof: Proof) -> None:
         if isinstance(kept, Seq) and kept.origin is not None:
             chosen, _, more = kept.origin.element_at(index)
             inside = z3.And(index >= 0, index < partial.length)
-            behind = partial.at(index).fields["entry"] >= then
-            proof.show("later ack sets stay", chosen == behind, [*premises, *more, inside])
+            is_kept = partial.at(index).fields["entry"] >= then
+            proof.show("later ack sets stay", chosen == is_kept, [*premises, *more, inside])
 
 
 def run_map_against_list(proof: Proof) -> None:
