@@ -1,7 +1,7 @@
-"""Campaigns: fuzzing on Spark in rounds that can be resumed.
+"""Campaigns: fuzzing on Spark that can be resumed. A task runs consecutive seeds, a round is a list of tasks.
 
-    worker       runs the tasks of a component. Each seed stands for a trace
-    schedules    runs the tasks of a scenario of a real client. Each seed stands for a schedule
+    worker       runs a task of a component. Each seed stands for a trace
+    schedules    runs a task of a scenario of a real client. Each seed stands for a schedule
     kinds        selects `worker` or `schedules` by the subject of a task
     driver       cuts seeds into tasks, runs the tasks in rounds, and commits each round
     folder       the tables of a campaign; `store` commits tables atomically on any file system of Spark

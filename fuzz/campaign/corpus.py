@@ -1,8 +1,8 @@
 """Corpora: few and short traces that together reach everything that the traces of some seeds reach.
 
-What a trace reaches are keys: abstract states and coverage goals. The seeds run one after the other. A key is new if no
-earlier trace and no earlier step reached it. A trace without a new key is left out. Each other trace is cut after the
-last step with a new key.
+A trace reaches keys: abstract states and coverage goals. The seeds run one after the other. A key is new if no earlier
+trace, and no earlier step of the same trace, reached this key. A trace without a new key is left out. Each other trace
+is cut after the last step with a new key.
 
 A corpus is a folder of trace files. The name of a file is a digest of the trace, so two corpora are merged by copying
 one into the other.

@@ -33,8 +33,7 @@ TASK_SECONDS = 3.0
 #: If the time of a campaign is too short for a task of TASK_SECONDS for each subject, tasks are shorter. This is the
 #: minimum of their expected duration.
 SHORTEST_TASK_SECONDS = 0.3
-#: Minimum and maximum of the expected duration of a round. A round that is limited by the campaign's time may be
-#: shorter.
+#: Minimum and maximum of the expected duration of a round. A round is shorter if less time or fewer traces are left.
 ROUND_SECONDS = (4.0, 30.0)
 #: If fewer seconds remain, no further round is started. The first round of a command is started in any case, and has at
 #: least this expected duration.
@@ -87,11 +86,11 @@ def run_campaign(
 ) -> State:
     """Runs and commits rounds until each subject has the given number of traces, or the given seconds have passed.
 
-    Returns the given state, to which the rounds are added. `traces` includes skipped traces and those of earlier
-    commands; `seconds` start with this call. Without a limit the campaign does not end. A round has about `partitions`
-    tasks; None: the expected duration of the round decides. A round that has started is completed, so `seconds` may be
-    exceeded. At least one round runs if traces are left. Raises BadValue if a task cannot run or the store cannot be
-    written.
+    Returns the given state, to which the rounds are added. `traces` includes skipped traces (`fuzz/campaign/worker.py`)
+    and those of earlier commands; `seconds` start with this call. Without a limit the campaign does not end. A round
+    has about `partitions` tasks; for None, its expected duration determines their number. A round that has started is
+    completed, so `seconds` may be exceeded. At least one round runs if traces are left. Raises BadValue if a task
+    cannot run or the store cannot be written.
     """
     rounds = _Rounds(plan, state, workers.slots, traces=traces, seconds=seconds, partitions=partitions)
     pending: deque[Future[list[TaskResult]]] = deque()

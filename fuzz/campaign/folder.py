@@ -75,7 +75,7 @@ class Plan(NamedTuple):
 
     specs: tuple[Spec, ...]
     seed: int  # the first seed of each spec
-    version: str = ""  # the version of the code that began the campaign; empty for a new campaign: this code
+    version: str = ""  # the version of the code that began the campaign; empty: the version of this code
 
     def manifest(self) -> dict[str, Any]:
         """Returns the content of campaign.json."""

@@ -117,6 +117,7 @@ def target_of_request(request: Request) -> Target:
     if kinds[name] == "eventually":
         raise BadValue(f"{name} is a liveness property: check it with `brokerproof explore {subject}`")
     [chosen] = [p for p in target.subject.properties if p.name == name]
+    # traces draw settings, so a property may apply to some traces only: the first BLOCK seeds are tried
     if not any(chosen.given(plan_trace(target.subject, target.config, seed)[0].config) for seed in range(BLOCK)):
         raise BadValue(f"{name} does not apply to the profile {request.spec.profile}: no trace can violate it")
     alone = Target(target.subject, target.config, model_only=True)
@@ -218,8 +219,9 @@ def _run_seeds_in(pool: ProcessPoolExecutor, request: Request, run: Run, started
             run.add_causes(result.causes)
             for row in result.coverage:
                 run.coverage.add(row)
+        # larger chunks have less overhead, but a run that stops at the first finding would wait for them
         if any(each.seconds < _REPORT_SECONDS for each in results) and not request.stop_at_first:
-            blocks = min(_MAX_BLOCKS, blocks + 1)  # a chunk took little time: larger chunks have less overhead
+            blocks = min(_MAX_BLOCKS, blocks + 1)
         progress(run, "fuzzing")
 
 
