@@ -17,7 +17,7 @@ from fuzz.seeding import mutants_of
 from fuzz.subject import subject_names
 from model.machine import BadValue
 
-#: The lines of a document between which a table is written.
+#: The marks of a document: the lines between which a generated text is written.
 BEGIN, END = "<!-- generated -->", "<!-- end -->"
 #: Number of defects in the table of the project's README.
 WORST = 12
@@ -99,14 +99,14 @@ def table_in(path: Path) -> str:
     return _around(path)[1]
 
 
-def write_into(path: Path, table: str) -> None:
-    """Writes the table between the marks of a document.
+def write_into(path: Path, text: str) -> None:
+    """Writes a generated text between the marks of a document.
 
     Raises BadValue if the document has no marks or cannot be written.
     """
     before, _, after = _around(path)
     try:
-        path.write_text(f"{before}\n{table}\n{after}", encoding="utf-8")
+        path.write_text(f"{before}\n{text}\n{after}", encoding="utf-8")
     except OSError as problem:
         raise BadValue(f"{path}: cannot be written: {problem.strerror}") from None
 

@@ -1,7 +1,7 @@
 """Benchmarks as one HTML file: the table, and the plots of each component's benchmarks.
 
-Modules of `fuzz/benchmarks/` declare plots as `plots`. Each line of a plot lists the names of its results. A plot is
-omitted if this run did not measure all of its results.
+Modules of `fuzz/benchmarks/` declare plots as `plots`. Each point of a plot names a benchmark. A plot is omitted if
+this run did not measure all of these benchmarks.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def _names_with(plan: Plan, second: Second) -> list[str]:
 
 
 def page(template: str, filters: Mapping[str, Callable[..., Any]] | None = None, **values: Any) -> str:
-    """Returns a page rendered from a template of `fuzz/templates/`, which may use further filters."""
+    """Returns a template of `fuzz/templates/`, rendered with `values`. `filters` are added to the usual filters."""
     loader = jinja2.FunctionLoader(lambda name: (files("fuzz") / "templates" / name).read_text(encoding="utf-8"))
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, loader=loader)
     environment.filters |= {
@@ -161,7 +161,7 @@ def _action(subject: Subject, name: str, taken: int, refused: int, steps: int) -
     """Returns what the template shows of an action. `steps` is the number of steps of its component."""
     action = subject.machine.actions[name]
     is_called = all(subject.domain(name, p.name) != () for p in action.params)  # whether traces can call the action
-    has_no_effect = is_called and taken == refused  # `taken` counts refused calls, too
+    has_no_effect = is_called and taken == refused  # never taken, or always refused: `taken` counts refused calls, too
     return {
         "name": name,
         "about": action.docstring.splitlines()[0],

@@ -14,6 +14,7 @@ from typing import Any
 from fuzz.defects.page import write_into
 from fuzz.subject import find_subject, subject_names
 
+#: A transition table: state -> the next states.
 Table = Mapping[str, Iterable[str]]
 
 

@@ -1,8 +1,8 @@
 """The explanation of a trace: its steps and their changes, the violated guarantee, and why a property is false.
 
 The trace is replayed up to the first difference, with this version of the code. Every step is compared in full. If the
-trace is a finding of a violated property, the other properties are not checked at first (`explain`). If the trace is of
-a foreign program, only the model runs: the difference from the program is in the header of the trace.
+trace is a finding, no property is checked at first, except the one that the finding violates (`explain`). If the trace
+is of a foreign program, only the model runs: the difference from the program is in the header of the trace.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class _Row(NamedTuple):
 
 
 def sequence_chart(explanation: Explanation) -> str:
-    """Returns the steps of a trace as SVG; an empty string if the component has no chart."""
+    """Returns the steps of a trace as SVG; an empty string if no step has an arrow (a component may have no chart)."""
     found = [(number, step, step.arrow) for number, step in enumerate(explanation.steps, 1) if step.arrow is not None]
     if not found:
         return ""

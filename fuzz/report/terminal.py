@@ -66,7 +66,7 @@ def show_explanation(console: Console, explanation: Explanation) -> None:
         for change in step.changes:
             _show_detail(console, change_text(change))
     if explanation.kind in OF_STATES:
-        expected, actual = explanation.expected, explanation.actual
+        expected, actual = explanation.expected, explanation.actual  # None if `view` or `load` raised an exception
         for change in changes(expected, actual, explanation.field) if expected is not None else ():
             text = change_text(msgspec.structs.replace(change, path=change.path or "state"))
             _show_line(console, "differs", f"model -> {explanation.other}: {text}")

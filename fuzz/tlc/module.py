@@ -176,10 +176,10 @@ class Twin:
 
     @property
     def fair_actions(self) -> tuple[str, ...]:
-        """The only actions that occur after the switch to fair actions; () if no liveness property is checked.
+        """The only actions that occur after the switch to fair actions.
 
-        If `fair` is (), the actions that the properties name occur, but are not assumed to be fair. Raises BadValue if
-        the checked properties name different actions.
+        They are those of `fair` or, if `fair` is None or (), those that the checked liveness properties name: () if no
+        liveness property is checked. Raises BadValue if these properties name different actions.
         """
         named = {self._eventually[check].fair for check in self.checks if check in self._eventually}
         if self.fair:
