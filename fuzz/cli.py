@@ -89,7 +89,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return _complain(f"{message}. {_hint(problem, arguments or sys.argv[1:])}")
     except KeyboardInterrupt:
         return _complain(_STOPPED, ExitCode.STOPPED)
-    except BrokenPipeError:
+    except BrokenPipeError:  # of output that is no result, such as help
         _discard_output()
         return ExitCode.NOTHING_FOUND
     except Exception:

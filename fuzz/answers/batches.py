@@ -60,5 +60,5 @@ class Batches:
             self.cursor.acknowledge([(LEDGER, entry, words_of(mask) if mask else None)], cumulative=cumulative)
         elif not pending:
             self.cursor.acknowledge([(LEDGER, entry, None)], cumulative=cumulative)
-        elif cumulative and entry:
+        elif cumulative and entry:  # before entry 0 is nothing to acknowledge
             self.cursor.acknowledge([(LEDGER, entry - 1, None)], cumulative=True)

@@ -154,7 +154,7 @@ class Dispatcher:
                 [(position, consumer)] = outcome.sent
                 sent = position.entry, consumer
                 self.step("release", 0)
-            elif not outcome.skipped:
+            elif not outcome.skipped:  # skipped: the entry is acknowledged, and the next one is read
                 break
         self._set_permits({each.consumer: each.permits + negative[each.consumer] for each in self._sub.consumers})
         return sent

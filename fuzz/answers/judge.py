@@ -122,6 +122,7 @@ class Judge:
         if expected == "ignored":
             self.fenced.add(session)
         topic = self.topics[self.producers[producer][0]]
+        # if the brokers have stored fewer entries than the models, `differences` reports the two logs
         if expected == "added" and topic.stored < len(topic.entries):
             topic.add_entry()
         return "" if outcome == expected else f"the model says {expected}"
@@ -188,6 +189,7 @@ class Judge:
     # ---- ownership
 
     def _load(self, topic: str) -> str:
+        # a broker that loads a topic creates a new ledger
         found = self.topics.get(topic)
         if found is not None:
             found.ledgers.append(0)

@@ -1,7 +1,8 @@
 """Individual acks of a cursor with many ranges of deleted entries: implementation against model.
 
-The workload is a shared subscription: consumers acknowledge single messages of batches in random order, and records are
-written at intervals. The baseline is the model, whose masks cover all entries.
+The workload is a shared subscription: consumers acknowledge messages of batches and whole entries in random order. At
+intervals, the cursor writes a record of its acknowledgements. The baseline is the model, whose deleted entries are one
+bit mask over all entries.
 """
 
 from __future__ import annotations
@@ -59,7 +60,10 @@ def implementation_seconds(entries: int, given: list[tuple[Ack, ...]]) -> float:
 
 
 def model_seconds(entries: int, given: list[tuple[Ack, ...]]) -> float:
-    """Returns the seconds that the model takes for `_ACKS_OF_MODEL` further acks, after the given ones."""
+    """Returns the seconds that the model takes for `_ACKS_OF_MODEL` further acks, after the given ones.
+
+    The implementation makes the given acks, because the model would be slow.
+    """
     cfg = config(entries)
     cursor = BatchAcks(cfg)
     for acks in given:

@@ -1,13 +1,13 @@
 """Memory per pending nack: the table of PIP-393's "Space complexity analysis", completed and measured again.
 
 Each structure is filled in a process of its own. In this process, Python allocates all memory from the C library, so
-the library's statistics count objects, tables and bitmaps. Rows:
+the library's statistics count objects, tables and bitmaps. Rows, by the beginnings of their names:
 
-    in order    1,000,000 nacks of all messages of a stream, as in the proposal's tests
-    middle      the same where a bucket has between 4,096 and 50,000 entries
-    rollover    the same with ledgers as large as `managedLedgerMinLedgerRolloverTimeMinutes` makes them
-    sparse      1,000,000 nacks of some messages of a stream
-    few         100,000 nacks with few entries per bucket, where bitmaps take more memory than a hash map
+    1_per_ms, 50_per_ms, 500_per_ms    1,000,000 nacks of all messages of a stream, as in the proposal's tests
+    middle             the same where a bucket has between 4,096 and 50,000 entries
+    rollover           the same with ledgers as large as `managedLedgerMinLedgerRolloverTimeMinutes` makes them
+    every, random      1,000,000 nacks of some messages of a stream
+    few                100,000 nacks with few entries per bucket, where bitmaps take more memory than a hash map
 
 Predictions of the bitmaps' bytes per nack, for a row with M nacks per bucket:
 

@@ -1,8 +1,8 @@
 """Benchmarks: our code and a baseline, measured in the same run.
 
 Machines are shared and noisy, so a number alone says little: our code and the baseline take turns, and the medians are
-compared. A higher ratio is better: it is our value over the baseline or, for work and memory, the baseline over our
-value.
+compared. A higher ratio is better: it is our value over the baseline or, if a lower value is better, as for memory, the
+baseline over our value.
 
 This module has the benchmarks of the engines. The other modules of the package have those of components, of foreign
 programs and of the real client.
@@ -234,7 +234,11 @@ print(explore(space, implementation=checked == "checked", properties=checked == 
 
 
 def _exploring(subject: Subject, *, checked: bool) -> Benchmark:
-    """Returns the benchmark of the explorer against TLC on the same scope, each from the start of its process."""
+    """Returns the benchmark of the explorer against TLC on the same scope, each from the start of its process.
+
+    With `checked`, both check properties, and the explorer also runs each transition on the implementation. Without,
+    they only count states.
+    """
     part = f"{subject.name}.checked" if checked else subject.name
     ours = "with all properties, and every transition on the implementation" if checked else "states only"
     theirs = "its invariants too" if checked else "states only"

@@ -182,6 +182,7 @@ def kept(cfg: Config, view: View | None, operation: Operation, outcome: Any, rec
         return Folded(view, f"{outcome.kind}: {outcome.why}")
     left, new = (None if each is None else Data(**each) for each in (view.data, right))
     states = state_of(left), state_of(new)
+    # the last accepted record releases the bundle without a new owner; a lookup writes an assignment without a source
     is_release = left is not None and states == ("Releasing", "Assigning") and is_blank(left.dst_broker)
     if left is not None and new is not None and new.version_id <= left.version_id:
         kind, why = _STALE, f"version {new.version_id} after version {left.version_id}"

@@ -90,11 +90,11 @@ class Hunter:
         model fails.
         """
         started, done, steps, found = time.monotonic(), 0, 0, dict[Cause, Finding]()
-        findings, end, finding = 0, None if traces is None else seed + traces, None
+        failed, end, finding = 0, None if traces is None else seed + traces, None
         while True:
             if done >= _MOST_EMPTY and not steps:
                 break
-            is_over = findings >= ENOUGH or (until is not None and time.monotonic() >= until)
+            is_over = failed >= ENOUGH or (until is not None and time.monotonic() >= until)
             if is_over and done:
                 break
             if finding is not None:
@@ -111,7 +111,7 @@ class Hunter:
             steps += len(trace.taken)
             if finding is not None:
                 found.setdefault(finding.cause, finding)
-                findings += ENOUGH if _is_hopeless(finding.cause) else 1  # ENOUGH ends the run
+                failed += ENOUGH if _is_hopeless(finding.cause) else 1  # ENOUGH ends the run
             progress(done, steps, len(found))
         if done and not steps and not found:
             names = ", ".join(self.subject.machine.actions)
