@@ -35,7 +35,7 @@ def java_of(machine: Machine[Any, Any], action: str) -> list[str]:
 
     Each text of the result is `Class` or `Class.method`.
     """
-    # if several classes have a method of this name, the class that comes first counts: the main class is the first
+    # if several classes have a method of this name, the first class counts: it is the main class
     class_of = {method: name for name, methods in reversed(machine.java.items()) for method in methods}
     found: dict[str, None] = {}
     for name, method in _NAME.findall(machine.actions[action].docstring):
@@ -49,8 +49,8 @@ def java_of(machine: Machine[Any, Any], action: str) -> list[str]:
 def needed_rules(subject: Subject, cfg: Any, calls: Sequence[Call], cause: Cause) -> list[NeededRule]:
     """Returns the rules of a config that these calls need to violate the property in `cause`.
 
-    With the reference's value of a needed rule, a replay of the calls shows no difference. Each rule is replaced alone:
-    if either of two rules suffices for the violation, neither is needed. Cost: a replay for each rule.
+    With the reference's value of a needed rule, a replay of the calls shows no difference. Each rule is replaced alone.
+    So if either of two rules suffices for the violation, neither is needed. Cost: a replay for each rule.
     """
     machine = subject.machine
     defaults = machine.config._field_defaults

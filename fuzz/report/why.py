@@ -5,9 +5,9 @@ A predicate, such as a property, is an ordinary function. It is called again und
 the reason is:
 
     a and b           the reason of the first operand that is false
-    all(... for x)    the reason of the condition for the first x for which it is false
+    all(... for x)    the reason of the condition for the first x with a false condition
     p(f(x))           the reason of p, and the value of f(x), if p is a Python function that returns a bool
-    variable          the reason of the expression that was assigned to the variable, if its value is a bool
+    variable          the reason of the expression that was assigned to the variable, if the variable is a bool
     a <= b            this comparison, and the values of a and b
 
 Predicates have no side effects, so their parts may be evaluated again.
