@@ -330,9 +330,8 @@ class Replayer:
     def _coarse_models(self, trace: Trace, cfg: Any, start: Any) -> list[CoarseModel]:
         """Returns a coarse model for each key of the trace's calls (`CoarseModels.key_of`), such as a position.
 
-        The first is for the key of the most calls. Returns an empty list if the subject has no coarse models, or if a
-        result was not recorded. Returns an empty list if the operations are not actions, because a coarse model takes
-        actions with their plain outcomes.
+        The first is for the key of the most calls. Returns an empty list if the subject has no coarse models, if a
+        result was not recorded, or if the operations are not actions: a coarse model takes actions with plain outcomes.
         """
         of_subject = self.subject.coarse_models
         if of_subject is None or not trace.has_actions or any(each.result is ABSENT for each in trace.operations):
