@@ -8,7 +8,8 @@
                 such as "writes" if writes are in flight; `in_situation` has factors of the weights by this name
     swarms      by name, factors of the weights. A trace uses one swarm or none. A swarm that excludes some actions
                 reaches states that need many steps of the other actions
-    largest     bounds of the wide values of arguments and settings (`fuzz/run/wide.py`)
+    largest     the largest values of integers whose size costs time or memory. Some traces draw large integers
+                (`fuzz/run/wide.py`)
     abstract    a state -> its abstract state, which is a coverage key
     measures    by name, a state -> a number that a scope may bound
     scopes      bounds for the engines that visit every state
@@ -89,7 +90,7 @@ class Scope:
 
 
 class CoarseModels(NamedTuple):
-    """Coarse models of a component, with which a concurrent history is refuted faster.
+    """Coarse models of a component, with which a concurrent history (`fuzz/run/linearize.py`) is refuted faster.
 
     A coarse model allows every history that the component allows, and has fewer states. So if no order of a history is
     possible in a coarse model, then none is possible in the model. There is a coarse model for each key, such as a
@@ -128,6 +129,7 @@ class Subject:
     abstract: Callable[[Any, Any], tuple[Any, ...]] = lambda cfg, s: ()
     measures: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
     scopes: Mapping[str, Scope] = field(default_factory=dict)
+    # this field and the next four speed up the check of a concurrent history (`fuzz/run/linearize.py`)
     #: for a state of independent parts: (action, arguments) -> the part that the action reads and changes
     partition: Callable[[str, Mapping[str, Any]], Hashable] = lambda action, arguments: None
     #: (config, action, plain outcome) -> whether the action with this outcome leaves every state unchanged

@@ -14,12 +14,12 @@ from fuzz.commands.evidence import (
     MOST_STEPS,
     SHORT_ENOUGH,
     EvidenceRow,
-    found_by_fuzzing,
     key_of,
     result_of,
+    results_in,
     run,
+    search_for,
     table_of,
-    written_in,
 )
 from fuzz.defects import table
 from fuzz.defects.page import BEGIN, END, WORST, page_of, shown_reports, table_in, worst_of, write_into
@@ -55,7 +55,7 @@ versions = "master"
 
 
 #: By defect, the number of steps until it is found, from EVIDENCE.md.
-STEPS = {key: int(result.split()[0].replace(",", "")) for key, result in written_in(EVIDENCE).items()}
+STEPS = {key: int(result.split()[0].replace(",", "")) for key, result in results_in(EVIDENCE).items()}
 #: Of each component the defect that is found in the fewest steps, if these are at most 100,000. The nightly tests
 #: search every defect.
 SOONEST = [
@@ -85,7 +85,7 @@ SHORTEST = {
     ],
 )
 def test_a_defect_is_found_and_its_trace_is_short(row: Defect) -> None:
-    shown = found_by_fuzzing(row, MOST_STEPS)
+    shown = search_for(row, MOST_STEPS)
     assert shown.steps is not None
     assert 0 < (shown.length or 0) <= max(SHORT_ENOUGH, SHORTEST.get(row.id, 0) + 1)
 
@@ -206,7 +206,7 @@ def test_the_table_is_written_between_its_marks(tmp_path: Path) -> None:
     row = f"| `lease`: `lease-lost` | A lease is lost. | stuck | 1.0 | {link} | 1,250 | 3 |"
     assert path.read_text() == f"before\n{BEGIN}\n{text}\n{END}\nafter\n"
     assert text.endswith(row)
-    assert written_in(path) == {key_of(found): "1,250 | 3"}
+    assert results_in(path) == {key_of(found): "1,250 | 3"}
     path.write_text("no marks")
     with pytest.raises(BadValue, match="needs the lines"):
         write_into(path, text)
@@ -218,17 +218,17 @@ def test_a_result_in_the_file_is_kept_and_a_missing_one_is_added(tmp_path: Path)
     path.write_text(f"{BEGIN}\n{END}\n")
     both = defects_of("ack_set")
     assert [row.id for row in run(["ack_set"], MOST_STEPS, path, Console(quiet=True)).defects] == [d.id for d in both]
-    first, full = key_of(both[0]), written_in(path)
+    first, full = key_of(both[0]), results_in(path)
     assert full.keys() == {key_of(d) for d in both}
     line = next(each for each in path.read_text().splitlines() if each.startswith(f"| {first} "))
     path.write_text(path.read_text().replace(line, line.replace(f"{full[first]} |", "not shown | |")))
     again = run(["ack_set"], MOST_STEPS, path, Console(quiet=True))
     assert [row.id for row in again.defects] == [both[0].id]
-    assert written_in(path) == full
+    assert results_in(path) == full
 
 
 def test_the_evidence_is_what_its_generator_writes() -> None:
-    known = written_in(EVIDENCE)
+    known = results_in(EVIDENCE)
     assert {key_of(row) for row in ROWS} == known.keys(), "make evidence"
     assert table_in(EVIDENCE) == table_of(ROWS, known), "make evidence"
 

@@ -13,7 +13,7 @@ import pytest
 
 from fuzz.campaign.corpus import collect
 from fuzz.campaign.local import Request, shrunk
-from fuzz.campaign.worker import Spec, finding_row, trace_of
+from fuzz.campaign.worker import Spec, shrunk_row, trace_of
 from fuzz.defects.table import find_defect
 from fuzz.explore.search import explore, find_space
 from fuzz.mutation.kill_matrix import fuzz_mutant, is_of_model
@@ -315,7 +315,7 @@ def test_an_exception_of_a_property_is_shrunk(monkeypatch: pytest.MonkeyPatch) -
     target = Target(replace(find_subject("range_cache"), invariants=claims), Config(), model_only=True)
     [finding] = findings(target, most=1)
     assert len(finding.calls) > 1
-    row = finding_row(target, Spec("range_cache"), finding)
+    row = shrunk_row(target, Spec("range_cache"), finding)
     assert (row.cause, row.shown, row.shrunk_length) == ("crash:advance IndexError", row.replays, 1)
     monkeypatch.setattr("fuzz.campaign.local.target_of_request", lambda request: target)
     assert finding.seed is not None

@@ -17,7 +17,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fuzz.campaign.worker import BLOCK, ENOUGH, FindingRow, Spec, finding_row, merged, target_of
+from fuzz.campaign.worker import BLOCK, ENOUGH, FindingRow, Spec, merged, shrunk_row, target_of
 from fuzz.platform.processes import Workers
 from fuzz.run.checks import NONE_SKIPPED, Skipped, all_but
 from fuzz.run.coverage import Row, Total
@@ -296,4 +296,4 @@ def shrunk(request: Request, cause: Cause, seed: int, end: float | None, turns: 
         finding = lockstep.replay_seed(seed)
     if finding is None or finding.cause != cause:
         finding = lockstep.finding_of(seed, Difference(cause, "the seed does not show this when it is run again"))
-    return finding_row(target, request.spec, finding, _shrinking_deadline(end, turns), shortest)
+    return shrunk_row(target, request.spec, finding, _shrinking_deadline(end, turns), shortest)

@@ -96,7 +96,7 @@ class TaskResult(NamedTuple):
     raw_findings: int  # number of traces with a finding; for schedules, number of `findings`
     findings: tuple[FindingRow, ...]
     coverage: tuple[Row, ...]
-    shrinking_seconds: float = 0.0  # the part of `seconds` that `finding_row` took
+    shrinking_seconds: float = 0.0  # the part of `seconds` that `shrunk_row` took
 
 
 def target_of(spec: Spec) -> Target:
@@ -121,7 +121,7 @@ def run_task(task: Task) -> TaskResult:
         traces += done
         raw += len(findings)
         shrinking_started = time.perf_counter()
-        rows += [finding_row(target, task.spec, f) for f in _first_of_each_cause(findings)]
+        rows += [shrunk_row(target, task.spec, f) for f in _first_of_each_cause(findings)]
         shrinking += time.perf_counter() - shrinking_started
     seconds = time.perf_counter() - started
     return TaskResult(
@@ -160,7 +160,7 @@ def _first_of_each_cause(findings: Iterable[Finding]) -> list[Finding]:
     return list(first.values())
 
 
-def finding_row(
+def shrunk_row(
     target: Target,
     spec: Spec,
     finding: Finding,

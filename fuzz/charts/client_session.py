@@ -69,6 +69,7 @@ def text(cfg: Config, s: State, event: Event, after: State) -> str:
         return f"send, sequence id {outcome}"
     if name == "flush":
         return f"acks: {', '.join(map(str, (*range(s.consumer.cumulative + 1), *s.consumer.grouped)))}"
+    # the arguments follow the name; a number that an action without arguments returns takes their place
     words = [name.replace("_", " "), *map(str, arguments.values())]
     return " ".join([*words, str(outcome)] if isinstance(outcome, int) and not arguments else words)
 

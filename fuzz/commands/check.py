@@ -337,7 +337,7 @@ def run(options: Options, console: Console) -> CheckResult:
                 )
                 rows.append(row)
                 continue
-            rows.append(_row(check, baseline))
+            rows.append(_run_check(check, baseline))
             if rows[-1].passed and not rows[-1].findings:
                 cache[key] = {digest: rows[-1].message}
                 _write_cache(options.cache, cache)
@@ -347,7 +347,7 @@ def run(options: Options, console: Console) -> CheckResult:
     return result
 
 
-def _row(check: Check, baseline: frozenset[str]) -> CheckRow:
+def _run_check(check: Check, baseline: frozenset[str]) -> CheckRow:
     """Runs one check, without showing its progress. Returns its row.
 
     A finding in `baseline` does not fail the check. If the check raises BadValue, the check fails with the message of

@@ -98,7 +98,7 @@ def run(
     if defect_id is not None and len(components) != 1:
         raise BadValue(f"--defect needs exactly one SUBJECT, got {len(components)}")
     named = None if defect_id is None else find_defect(components[0], defect_id)
-    results = written_in(write) if write is not None else {}
+    results = results_in(write) if write is not None else {}
     chosen = [d for d in all_defects() if d.component in (components or subject_names()) and key_of(d) not in results]
     chosen = [d for d in chosen if named in (None, d)]
     rows: list[EvidenceRow] = []
@@ -106,7 +106,7 @@ def run(
         write_into(write, table_of(all_defects(), results))  # an error is reported before the work
     with showing(console, "finding defects") as update:
         for defect in chosen:
-            row = found_by_fuzzing(defect, most_steps, explained=named is not None)
+            row = search_for(defect, most_steps, explained=named is not None)
             rows.append(row)
             if write is not None:
                 results[key_of(defect)] = result_of(row)
@@ -115,7 +115,7 @@ def run(
     return EvidenceResult(defects=rows, version=code_version())
 
 
-def found_by_fuzzing(defect: Defect, most_steps: int, *, explained: bool = False) -> EvidenceRow:
+def search_for(defect: Defect, most_steps: int, *, explained: bool = False) -> EvidenceRow:
     """Searches one defect, and shrinks its traces. Returns its row; `explained` adds an explanation to the row."""
     subject = find_subject(defect.component)
     target = Target(subject, defect.config())
@@ -164,7 +164,7 @@ def table_of(rows: Iterable[Defect | EvidenceRow], results: Mapping[str, str]) -
     return "\n".join([_HEAD, *(f"| {' | '.join(each)} |" for each in cells)])
 
 
-def written_in(path: Path) -> dict[str, str]:
+def results_in(path: Path) -> dict[str, str]:
     """Returns the results in the table of a document, as `table_of` takes them.
 
     A defect that was not searched or not found has no result.

@@ -133,7 +133,7 @@ def _run_here(paths: list[Path], profile: str | None, console: Console) -> tuple
         traces=len(replayed),
         operations=sum(each.operations for each in replayed),
         agreed=sum(not each.mismatches for each in replayed),
-        differences=[row for each in replayed for row in _rows(each, profile)],
+        differences=[row for each in replayed for row in _difference_rows(each, profile)],
         out=None,
     )
     return result, [_table_row(str(paths[each.position[0]]), each) for each in replayed]
@@ -144,7 +144,7 @@ def _run_on_spark(options: Options, uris: list[str], out: str | None, console: C
     profile = options.profile
 
     def report(file: str, each: ReplayedTrace) -> tuple[tuple[Any, ...], bytes]:
-        return _table_row(file, each), to_json(_rows(each, profile))
+        return _table_row(file, each), to_json(_difference_rows(each, profile))
 
     with session("brokerproof replay", options.master, SETTINGS) as spark, showing(console, "replaying"):
         replays = replay_on_spark(spark, uris, profile, report, _TABLE, out)
@@ -191,12 +191,12 @@ def _table_row(file: str, each: ReplayedTrace) -> tuple[Any, ...]:
     return *first, found.line, found.op, found.labels, expected, actual, found.known_deviation
 
 
-def _rows(each: ReplayedTrace, profile: str | None) -> list[DifferenceRow]:
+def _difference_rows(each: ReplayedTrace, profile: str | None) -> list[DifferenceRow]:
     # without a mismatch, there is no trace
-    return [] if each.trace is None else [_row(each.trace, mismatch, profile) for mismatch in each.mismatches]
+    return [] if each.trace is None else [_difference_row(each.trace, found, profile) for found in each.mismatches]
 
 
-def _row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow:
+def _difference_row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow:
     # whether `explain` can show the difference: it runs a sequential trace of actions under the profile of the trace
     is_own = trace.has_actions and profile is None and mismatch.found_order is None
     explanation = explain(trace) if is_own and mismatch.known_deviation is None else None

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from fuzz.campaign.worker import ENOUGH, FindingRow, Spec, finding_row
+from fuzz.campaign.worker import ENOUGH, FindingRow, Spec, shrunk_row
 from fuzz.run.call import Call
 from fuzz.run.checks import all_but
 from fuzz.run.coverage import Row
@@ -206,7 +206,7 @@ def shrunk(target: Target, spec: Spec, finding: Finding, seconds: float) -> Find
             program.start()
         if isinstance(finding.cause, HelloCause):
             seconds = 0.0  # the program fails before any call, so no trace is shorter
-        return finding_row(target, spec, finding, time.monotonic() + seconds)
+        return shrunk_row(target, spec, finding, time.monotonic() + seconds)
 
 
 @contextmanager
