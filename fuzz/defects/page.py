@@ -24,17 +24,18 @@ WORST = 12
 
 _HEAD = """# Known defects
 
-These are defects of Apache Pulsar and of proposals, the most severe first. The heading of a defect is the modelled
-component and an id. The text describes the symptom, the mechanism and the consequence. The list below the text has
+These are defects of Apache Pulsar and of proposals, the most severe first. The heading of a defect has its component
+(a modelled part of Pulsar) and an id. The text describes the symptom, the mechanism and the consequence. Below it are
 
-- **versions**: the affected versions; "master 2026-07" is Pulsar's master branch in July 2026. Then, in parentheses,
-  how we know of the defect: `recorded` (traces of the real class show it), `observed` (a real client or broker did
-  it), `read` (in the source) or `inferred` (from other rules). Then a profile that has the defect;
+- **versions**: the affected versions; "master 2026-07" is Pulsar's master branch in July 2026. In parentheses is how we
+  know of the defect: `recorded` (traces of the real class show it), `observed` (a real client or broker did it), `read`
+  (in the source) or `inferred` (from other rules). Then comes a profile (a model of one version) that has the defect;
 - **upstream**: the issue or pull request, if we know one;
-- **violates**: the property that fails under this profile, and the rules that cause the failure.
+- **violates**: the property that fails under this profile, and the rules of the profile that cause the failure.
+  `brokerproof subjects COMPONENT` describes the properties and rules.
 
-`brokerproof evidence COMPONENT --defect ID` finds a defect by fuzzing, and prints a shrunk trace. This page is
-generated from the tables beside it: `python -m fuzz.defects.page > fuzz/defects/README.md`.
+`brokerproof evidence COMPONENT --defect ID` finds a defect by fuzzing, and prints a short trace that shows it. This
+page is generated from the tables beside it: `python -m fuzz.defects.page > fuzz/defects/README.md`.
 """
 #: An issue or pull request: repository and number.
 ISSUE = re.compile(r"(apache/[\w-]+)#(\d+)")
@@ -60,14 +61,18 @@ def page_of(defects: Sequence[Defect]) -> str:
                 f"- violates `{row.property}`, because of {rules}\n",
             ]
     lines.append("## Suspected defects\n")
-    lines.append("Each item has a suspicion (from a report or the source), our decision, and commands that show why.\n")
+    lines.append(
+        "Each item has a suspicion (from a report or the source), our decision in bold, and commands that show why. "
+        "`pulsar-2026-09` is the profile of Pulsar's master branch in September 2026. The reference is the profile "
+        "with the known defects corrected.\n"
+    )
     for case in [case for name in subject_names() for case in suspected(name)]:
         shown_by = "\n".join(f"      {command}" for command in case.commands())
         lines.append(f"- {case.component}: {linked(case.suspicion)} **{linked(case.decision)}**\n\n{shown_by}\n")
     lines.append("## Upstream reports\n")
     lines.append(
-        "For each component: the number of reports, and the reports. Behind a report are the defects above, the "
-        "seeded bugs (*) and the tests that show the reported behaviour.\n"
+        "For each component: the number of reports, and the reports. Each report is followed by what shows the "
+        "reported behaviour: defects above, bugs that we insert on purpose (*), and tests.\n"
     )
     for name in subject_names():
         shown = shown_reports(name)
