@@ -1,7 +1,7 @@
 """Seeds bugs for tests, proofs, the kill matrix and campaigns.
 
-A seeded bug is a change in the source text of one module. A mutation operator makes the change, or a mutant of
-`fuzz/mutants/<component>.toml` or the control of a claim replaces one passage of the text. `seed_source` imports the
+A seeded bug is a change in the source text of one module. A mutant of `fuzz/mutants/<component>.toml`, and the control
+of a claim, replace one passage of the text. Other changes are made by mutation operators. `seed_source` imports the
 component's modules again, one of them from the changed text, and returns their subject; `sys.modules` keeps the
 original modules. `use_source` makes the process import a module from changed text.
 

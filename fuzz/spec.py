@@ -63,6 +63,7 @@ def write(folder: Path) -> Path:
     import pdoc
     import pdoc.render
 
+    # every site has the page settings.html
     if folder.exists() and any(folder.iterdir()) and not (folder / "settings.html").is_file():
         raise BadValue(f"{folder} has files but no site; name a new or empty folder")
     if folder.exists():

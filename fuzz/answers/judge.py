@@ -181,7 +181,7 @@ class Judge:
         return ""
 
     def _end(self) -> str:
-        return ""
+        return ""  # the end of the journal, at which only overdue deliveries are checked
 
     def _overdue(self) -> str:
         return next(filter(None, (dispatcher.overdue() for _, dispatcher in self._subscriptions())), "")

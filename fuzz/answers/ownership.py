@@ -131,6 +131,7 @@ class Ownership:
         if self.owner == broker or self.state.records[-1].source == broker:
             self._must("override", heir)
         for each in range(self.config.brokers):
+            # refused if the broker has read all records of the channel
             while not isinstance(self.step("deliver", each), Refused):
                 pass
 

@@ -45,7 +45,7 @@ def ours(events: Stream) -> float:
         if is_add:
             caches.put(topic, position, 100, FAN_OUT)
             caches.evict_to_watermark()
-        elif caches.get(topic, position, False) is None:
+        elif caches.get(topic, position, False) is None:  # False: without a copy for the reader
             caches.put(topic, position, 100, 1)
             caches.evict_to_watermark()
         else:

@@ -266,6 +266,7 @@ def _tlc_speed(subject: Subject, checked: bool) -> float:
     module = read_module(MODULES, str(subject.tla))
     twin = Twin(module, find_space(subject, _SCOPE), (ALWAYS,) if checked else ())
     text, config = twin.text("MC_bench", twin.checks)
+    # TLC makes a long run without a dump, for an hour at most
     with tempfile.TemporaryDirectory() as folder:
         outcome = run_tlc(Job("MC_bench", text, config, MODULES, Path(folder) / "tlc", True, False, 3600.0))
         if outcome.result.verdict is not Verdict.SUCCESS:

@@ -168,6 +168,7 @@ class Simulation:
         effects = self._writer.add(record_size(new), "nothing")
         self._records[effects.number] = client, new
         self._begin_writes(now, effects.writes)
+        # without this event, the simulation would advance the writer's clock past the flush
         tick = now - now % self._delay_us + self._delay_us
         if tick != self._tick_us:
             self._tick_us = tick
@@ -186,7 +187,7 @@ class Simulation:
         received_us = now + NETWORK_US
         self._latency_us += received_us - client.sent_us
         client.step = (client.step + 1) % STEPS
-        client.remaining -= client.step == 0
+        client.remaining -= client.step == 0  # 1 after the last step of a transaction, otherwise 0
         self._send(client, received_us)
 
 

@@ -1,4 +1,4 @@
-"""The runs of TLC. A run is derived from a scope, derived from a defect, or written in `tla/runs/`.
+"""The runs of TLC on twins. A run is derived from a scope, derived from a defect, or written in `tla/runs/`.
 
     scope      a run for each scope whose actions the twin has, under `reference`. TLC must find no violated safety
                property, and as many states as the explorer. Up to 25,000 states, the steps are compared, too. In a
@@ -6,7 +6,8 @@
                `fuzz/explore/counts.toml`
     defect     a run for each row of the defect table whose property the twin states, under `Defect.config`. TLC must
                find that the property is violated
-    written    everything else: liveness under fairness and its controls, other profiles, further actions and values
+    written    everything else: liveness under fairness, and without fairness (a control, which must be violated); other
+               profiles, actions and values
 
 A written run is a table of `tla/runs/<component>.toml`. The name of the table is the name of the run. Its keys are
 fields of `Run`, such as:
