@@ -22,12 +22,13 @@ from fuzz.platform.version import code_version
 from fuzz.workloads import Cell, find_workload
 
 INTRODUCTION = """\
-`python -m fuzz.workloads.caches.predictions FOLDER` writes this page from `caches/predictions.toml`. A row predicts a
-figure for one cache size: a measure of a policy, or this measure compared with that of another policy, as difference
-(`-`) or quotient (`/`). Policies and terms are explained in the README beside this page. A prediction is made before
-the first run with its policies and cache size, and not changed later. Measured figures change when the simulation is
-corrected. Before the first prediction, only `tailing` had been run once, at another scale, and one published figure was
-known: apache/pulsar#26627 measured about 45 % fewer cached entries without the access extension."""
+`python -m fuzz.workloads.caches.predictions FOLDER` writes this page from `caches/predictions.toml`. A row is a
+prediction for one cache size, and predicts a range of a figure. The figure is a measure of one policy, or compares the
+measures of two policies, as difference (`-`) or quotient (`/`). The README beside this page explains policies and
+terms. A prediction is made before the first run with its policies and cache size, and not changed later. Measured
+figures change when the simulation is corrected. Before the first prediction, only `tailing` had been run once, at
+another scale, and one published figure was known: apache/pulsar#26627 measured about 45 % fewer cached entries without
+the access extension."""
 
 
 class Prediction(msgspec.Struct, forbid_unknown_fields=True):
