@@ -105,7 +105,7 @@ Cache = Annotated[int, Below("caches")]
 Bytes = Annotated[int, AtLeast(0)]
 Nanos = Annotated[int, AtLeast(0)]
 
-# ---- rules of one cache, used by legacy_manager, too --------------------------------------------------
+# ---- functions that legacy_manager uses, too -----------------------------------------------------------
 
 
 def lookup(entries: tuple[Entry, ...], position: Position) -> Entry | None:
@@ -196,7 +196,7 @@ def put(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, t
 def put_mismatched(
     cfg: Config, s: State, cache: Cache, position: Position, value_position: Position, bytes: Bytes
 ) -> Step[State, bool]:
-    """`RangeCache.put` with a key and a value: IllegalArgumentException if the value's position is not the key.
+    """`RangeCache.put` with a key and a value, which may not match: then it throws IllegalArgumentException.
 
     Otherwise as `put`, with the current time as timestamp.
     """
@@ -320,12 +320,12 @@ def canonical(cfg: Config, s: State) -> State:
 
 @legacy_cache.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Returns each cache by position."""
+    """Returns the content of each cache."""
     return {"caches": [observe_entries(held) for held in s.caches]}
 
 
 def observe_entries(entries: tuple[Entry, ...]) -> dict[str, object]:
-    """Returns one cache by position; each entry is [ledger, entry, bytes, time]."""
+    """Returns the number of entries, their bytes, and each entry as [ledger, entry, bytes, time], by position."""
     keys = [[ledger, entry, n, time] for (ledger, entry), n, time in entries]
     return {"entries": len(entries), "bytes": size(entries), "keys": keys}
 
@@ -337,5 +337,5 @@ reference = legacy_cache.profile(
 recorded = legacy_cache.release(
     "4.0",
     rules=Config(inverted_range="illegal_argument", share_arithmetic="double"),
-    about="recorded from Apache Pulsar master, 2025-07-28; branch 4.0 is the same",
+    about="recorded from the master of 2025-07-28, in which these classes are as on branch 4.0",
 )

@@ -435,5 +435,5 @@ reference = legacy_manager.profile("reference", "branch 4.0, with shares in inte
 recorded = legacy_manager.release(
     "4.0",
     rules=Config(share_arithmetic="double"),
-    about="recorded from Apache Pulsar master, 2025-07-28; branch 4.0 is the same",
+    about="recorded from the master of 2025-07-28, in which these classes are as on branch 4.0",
 )

@@ -43,7 +43,8 @@ from model.pending_acks.state import Config, LogEntry, LogRecord, PositionAck, R
 def pending_acks_equal_replay_of_log(cfg: Config, s: State) -> bool:
     """The pending acks of a ready handle are those that result from the records of the log, also after a replay.
 
-    Acknowledged messages are not compared. If the cursor stores no ack sets, batch-index acks are not compared.
+    Acknowledged messages are not compared. Nor are batch-index acks if the cursor stores no ack sets
+    (`Pending.messages`).
     """
     if s.status != "ready" or (not s.log and not s.individual_acks and s.cumulative_ack is None):
         return True
@@ -97,18 +98,18 @@ def pending_acks_are_ordered_by_entry(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def handle_that_is_not_open_has_no_memory(cfg: Config, s: State) -> bool:
-    """A handle that is neither initializing nor ready has no pending acks, the index of an empty log, no low watermark,
-    and no buffered or queued requests.
+    """A handle that is neither initializing nor ready has no pending acks, no low watermark, and no buffered or queued
+    requests; its index is that of an empty log.
 
-    Only a ready handle has buffered requests. Only an initializing handle has queued requests, replayed entries, failed
-    reads and, if replays rewind, a read position other than 0.
+    Only a ready handle has buffered requests. In every state but initializing, no request is queued, and the counters
+    `replayed` and `failed_reads` are 0. With the rule `replay_rewinds`, `read_position` is 0, too.
     """
-    has_requests = (bool(s.buffer) and s.status != "ready") or (bool(s.accept_queue) and s.status != "initializing")
+    has_misplaced = (bool(s.buffer) and s.status != "ready") or (bool(s.accept_queue) and s.status != "initializing")
     has_acks = bool(s.individual_acks) or s.cumulative_ack is not None
     has_memory = has_acks or s.log_index != (0, cfg.min_lag, -1, ()) or s.low_watermark != 0
     if s.status != "initializing" and (s.replayed or s.failed_reads or (cfg.replay_rewinds and s.read_position)):
         return False
-    return not has_requests and (s.status in ("ready", "initializing") or not has_memory)
+    return not has_misplaced and (s.status in ("ready", "initializing") or not has_memory)
 
 
 # ---- requests -----------------------------------------------------------------------------------------
@@ -194,7 +195,8 @@ def cumulative_conflicts(
     ack = PositionAck(entry, event.arguments["ack_set"])
     if entry < s.cursor.first_unacked or any(owner != txn for owner, _ in cumulative):
         return True
-    # all cumulative acks are of this transaction; the new ack must cover a message that the latest one does not
+    # all cumulative acks are of this transaction; the new ack must cover a message that the latest one does not. Below
+    # the last entries of the two acks, both cover every message
     for _, own in cumulative[-1:]:
         if all(not covered(cfg, ack, n) & ~covered(cfg, own, n) for n in (own.entry, entry)):
             return True
@@ -276,7 +278,8 @@ def commit_of_every_batch_index_deletes_entry(cfg: Config, before: State, event:
     if before.cumulative_ack is not None or any(request.record.cumulative for request in appended):
         return True
     for applied in applied_records(cfg, before, event, after):
-        whole = [ack.entry for ack in pending_of(applied).individual.values() if not ack.ack_set]  # None or 0
+        # a transaction's acks of an entry are merged; an ack set of None or 0 leaves no batch index
+        whole = [ack.entry for ack in pending_of(applied).individual.values() if not ack.ack_set]
         is_commit = applied.request.record.op == "commit"
         if is_commit and any(acknowledged(cfg, after.cursor, n) != all_messages(cfg, n) for n in whole):
             return False
@@ -337,8 +340,8 @@ def aborted_acks_are_redelivered(cfg: Config, before: State, event: Event, after
 
 @always(pending_acks, on=APPENDS)
 def aborted_cumulative_ack_is_not_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Also if the transaction has a cumulative ack, an abort redelivers exactly the messages that the transaction acked
-    individually and that are neither acknowledged nor pending in another transaction.
+    """An abort does not redeliver the messages of the transaction's cumulative ack: it redelivers exactly the messages
+    that the transaction acked individually and that are neither acknowledged nor pending in another transaction.
 
     The cumulatively acked messages are redelivered when a consumer asks for redelivery, and then in order (#14371).
     """
@@ -378,7 +381,7 @@ def pending_or_acknowledged_message_is_not_redelivered(cfg: Config, before: Stat
         return True
     ended = {request.record.txn for request in before.in_flight[0] if request.record.op != "ack"}
     others = [
-        each.messages(cfg, after.cursor.first_unacked) for txn, each in in_memory(before).items() if txn not in ended
+        each.messages(cfg, before.cursor.first_unacked) for txn, each in in_memory(before).items() if txn not in ended
     ]
     return not any(
         messages & (acknowledged(cfg, before.cursor, entry) | other.get(entry, 0))
@@ -389,8 +392,8 @@ def pending_or_acknowledged_message_is_not_redelivered(cfg: Config, before: Stat
 
 @always(pending_acks, on=APPENDS)
 def transactions_up_to_low_watermark_are_aborted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a commit or abort, the abort of each transaction with pending acks up to the low watermark is buffered or
-    in flight.
+    """After a commit or abort, an abort is buffered or in flight for each transaction that has pending acks and an id
+    up to the low watermark.
 
     A transaction whose first ack follows the last commit or abort of the log entry is not checked.
     """
@@ -439,7 +442,7 @@ def deleted_records_are_durably_acknowledged(cfg: Config, before: State, event: 
 
 
 def is_aborted(log: tuple[LogEntry, ...], record: LogRecord) -> bool:
-    """Returns whether the first commit or abort of a record's transaction after the record is an abort."""
+    """Returns whether the transaction of a record was aborted: its first commit or abort from the record on decides."""
     records = [each for entry in log for each in entry]
     ends = [each.op for each in records[records.index(record) :] if each.txn == record.txn and each.op != "ack"]
     return ends[:1] == ["abort"]
@@ -452,7 +455,7 @@ def log_is_trimmed_by_whole_entries_from_front(cfg: Config, before: State, event
         return True
     whole = log_with_in_flight(before)
     new = len(before.in_flight) if event.name == "crash" else event.name in (*APPENDS, "write_fails")
-    # at most `new` entries are added, then the log is trimmed: the possible lengths between the two
+    # at most `new` entries are added, then the log is trimmed. The lengths that the log can have before it is trimmed:
     lengths = range(max(len(before.log), len(after.log)), len(before.log) + new + 1)
     return any(whole[length - len(after.log) : length] == after.log for length in lengths)
 
@@ -527,9 +530,9 @@ def key_is_added_when_max_index_lag_is_reached(cfg: Config, before: State, event
     """An appended or replayed log entry with acks adds a key if and only if the number of records since the last key,
     including those of this entry, reaches `max_index_lag`.
 
-    The key's `ack_position` is the highest entry of the topic that a record acks, up to and including this log entry;
-    its `log_position` is that of the log entry. The key replaces a key with the same `ack_position`. Keys up to the
-    subscription's persisted mark-delete position are removed, and the log is trimmed up to the last removed key.
+    The key's `ack_position` is the highest entry of the topic that is acked by a record of this log entry or an earlier
+    one; its `log_position` is that of the log entry. The key replaces a key with the same `ack_position`. Keys up to
+    the subscription's persisted mark-delete position are removed, and the log is trimmed up to the last removed key.
     """
     if is_error(event) or after.status not in ("ready", "initializing"):
         return True
@@ -609,8 +612,8 @@ def replay_drops_only_acknowledged_positions(cfg: Config, before: State, event: 
     """A replay drops a position of an individual ack if and only if the persisted cursor has acknowledged all messages
     that the ack acks at this position.
 
-    A log entry with several records is not checked. Nor is an ack for whose entries other acks are pending: an
-    individual ack of one of these entries, or a cumulative ack at or after one of them.
+    A log entry with several records is not checked. Nor is an ack if one of its entries already has a pending
+    individual ack, or is at or before the pending cumulative ack.
     """
     records = () if is_error(event) else before.log[before.read_position]
     if len(records) != 1 or records[0].op != "ack" or records[0].cumulative:

@@ -87,7 +87,7 @@ def close(cfg: Config, s: State, handler: Handler, redirect: bool) -> Step[State
 def finish_transfer(cfg: Config, s: State, handler: Handler, redirect: bool) -> Step[State, None]:
     """`Producer.disconnect`: the broker closes a session whose sends it ignores.
 
-    The broker ignores sends because it has rejected a send, or because of a transfer: then this step is phase 2 of
+    The broker ignores sends after it has rejected one, or during a transfer. In a transfer, this step is phase 2 of
     PIP-307. With `redirect`, the command CLOSE_PRODUCER has the URL of another broker.
     """
     if link_of(s, handler).session != "ignoring":
@@ -109,7 +109,9 @@ def late_success(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
 
 @client_session.fault
 def break_connection(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
-    """`ConnectionHandler.connectionClosed`: a connection breaks. Commands in flight are lost, and a lookup is next."""
+    """`ConnectionHandler.connectionClosed`: the connection of one handler breaks. Commands in flight are lost, and a
+    lookup is next.
+    """
     if link_of(s, handler).phase not in ("waiting", "ready"):
         return s, NOT_NOW
     return disconnected(s, handler), None
@@ -119,8 +121,8 @@ def break_connection(cfg: Config, s: State, handler: Handler) -> Step[State, Non
 def end_of_topic(cfg: Config, s: State) -> Step[State, str]:
     """`Consumer.reachedEndOfTopic`: the broker sends the consumer REACHED_END_OF_TOPIC.
 
-    The client ignores the command. With `unknown_command_disconnects`, it closes the connection, which both handlers
-    share. Returns "ignored" or "disconnected".
+    The client ignores the command. With `unknown_command_disconnects`, it closes the connection; here producer and
+    consumer have one connection, so both lose it. Returns "ignored" or "disconnected".
     """
     if s.consumer.link.phase != "ready" or s.consumer.link.session != "open":
         return s, NO_SESSION
@@ -141,8 +143,9 @@ def handle(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
     refused         "retried" if the refusal is retryable: the handler looks the topic up. Otherwise "failed": the
                     handler and its pending messages fail. Without `first_subscribe_is_retried`, every refusal of the
                     first SUBSCRIBE is final
-    close           "closed": the handler connects to the URL, or looks the topic up if there is none. "kept" without
-                    `close_cancels_request`, if the request of a reconnection is not answered
+    close           "closed": the handler connects to the URL, or looks the topic up if there is none. "kept": without
+                    `close_cancels_request`, a reconnecting handler ignores the command, and waits for the answer to
+                    its request
     receipt         see `receipted`
     send_error      "disconnected": the handler closes its connection, and sends all pending messages again later
     checksum_error  see `checksum_error`
@@ -152,15 +155,15 @@ def handle(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
     link = link_of(s, handler)
     if not link.down or link.phase in ("failed", "crashed"):
         return refused(s, "not_enabled", "no command is in flight")
-    reply = link.down[0]
+    reply, is_reconnection = link.down[0], link.created
     s = with_link(s, handler, link._replace(down=link.down[1:]))
     if reply.kind == "success":
         s = with_link(s, handler, link_of(s, handler)._replace(phase="ready", created=True))
-        return (created(cfg, s, reply, link.created) if handler == "producer" else subscribed(cfg, s)), "ready"
+        return (created(cfg, s, reply, is_reconnection) if handler == "producer" else subscribed(cfg, s)), "ready"
     if reply.kind == "refused":
         return refused_by_broker(cfg, s, handler, bool(reply.value))
     if reply.kind == "close":
-        if link.phase == "waiting" and link.created and not cfg.close_cancels_request:
+        if link.phase == "waiting" and is_reconnection and not cfg.close_cancels_request:
             return s, "kept"
         return disconnected(s, handler, "redirected" if reply.value else "lookup"), "closed"
     if reply.kind == "receipt":
