@@ -49,7 +49,7 @@ class Implementation(Protocol):
 
 @dataclass(frozen=True)
 class Offset:
-    """A domain that has a field of the state plus each number of `by`, such as times around the current time."""
+    """A domain of sums: a field of the state plus each number of `by`. An example is times around the current time."""
 
     field: str
     by: tuple[int, ...]

@@ -105,9 +105,9 @@ def load(cursors: int, calls: int) -> Load:
     rng = random.Random(cursors)  # noqa: S311
     entries = [rng.randrange(cursors // _CURSORS_PER_POSITION) for _ in range(cursors)]
     positions, moves = [Position(1, entry) for entry in entries], []
-    for turn in range(calls):
+    for number in range(calls):
         cursor = rng.randrange(cursors)
-        by = rng.randrange(-cursors // 20, cursors // 10) if turn % 10 == 0 else rng.randrange(3)
+        by = rng.randrange(-cursors // 20, cursors // 10) if number % 10 == 0 else rng.randrange(3)
         entries[cursor] = max(0, entries[cursor] + by)
         moves.append((cursor, Position(1, entries[cursor])))
     return Load(positions, moves)

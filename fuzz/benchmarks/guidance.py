@@ -90,15 +90,15 @@ def steps_to_kill(subject: Subject, of_model: bool, uses_corpus: bool, seed: int
 
     Only properties can kill a bug of the model (`of_model`).
     """
-    profile, taken, corpus = find_profile(subject, "reference"), 0, _Corpus(subject, of_model, seed)
+    config, taken, corpus = find_profile(subject, "reference"), 0, _Corpus(subject, of_model, seed)
     while taken < MOST_STEPS:
-        run = corpus.next_run(profile, seed, uses_corpus)
+        run = corpus.next_run(config, seed, uses_corpus)
         try:
             with watchdog(_HANG_SECONDS):
                 for _ in run:
                     taken += 1
         except (Hang, _Found):
-            return taken + 1
+            return taken + 1  # the last step was not yielded
         seed += 1
     return MOST_STEPS
 
@@ -117,10 +117,13 @@ class _Corpus:
         self.runs: list[tuple[Any, list[Call]]] = []
         self.seen: set[Any] = set()
 
-    def next_run(self, profile: Any, seed: int, uses_corpus: bool) -> Iterator[None]:
-        """Runs one trace. Yields after each step. Raises _Found at the step that kills the bug."""
+    def next_run(self, config: Any, seed: int, uses_corpus: bool) -> Iterator[None]:
+        """Runs one trace, which draws settings of the config. Yields after each step.
+
+        Raises _Found at the step that kills the bug.
+        """
         subject = self.subject
-        plan, rng = plan_trace(subject, profile, seed)
+        plan, rng = plan_trace(subject, config, seed)
         cfg, begun = plan.config, list[Call]()
         if uses_corpus and self.runs and self.chance.random() < _FROM_CORPUS:
             cfg, begun = self.runs[self.chance.randrange(len(self.runs))]

@@ -300,6 +300,7 @@ def _campaign() -> Measured:
         workers = SparkWorkers(spark, slots(spark))
         speed = workers.warm_up(specs)
         with ProcessPoolExecutor(workers.slots, mp_context=get_context("spawn")) as pool:
+            # starts the processes; then the traces of 20 seconds on all slots are run
             list(pool.map(run_task, [Task(s, 0, BLOCK) for s in specs for _ in range(workers.slots)]))
             traces = max(BLOCK, round(_traces_for(specs, 20.0 * workers.slots) / BLOCK) * BLOCK)
             value, baseline = in_turns(
@@ -310,8 +311,8 @@ def _campaign() -> Measured:
 
 def _traces_for(specs: tuple[Spec, ...], seconds: float) -> float:
     """Returns the number of traces of each spec for which one worker takes `seconds` in all."""
-    parts = [run_task(Task(spec, 0, 4 * BLOCK)) for spec in specs]
-    return seconds / sum(p.seconds / p.traces for p in parts)
+    results = [run_task(Task(spec, 0, 4 * BLOCK)) for spec in specs]
+    return seconds / sum(r.seconds / r.traces for r in results)
 
 
 def _on_spark(specs: tuple[Spec, ...], workers: SparkWorkers, speed: dict[str, float], traces: int) -> float:
@@ -330,8 +331,8 @@ def _in_pool(specs: tuple[Spec, ...], pool: ProcessPoolExecutor, jobs: int, trac
     size = max(BLOCK, round(traces / (3 * jobs) / BLOCK) * BLOCK)
     tasks = [Task(spec, first, min(size, traces - first)) for first in range(0, traces, size) for spec in specs]
     started = time.perf_counter()
-    parts = list(pool.map(run_task, tasks))
-    return sum(p.steps for p in parts) / (time.perf_counter() - started)
+    results = list(pool.map(run_task, tasks))
+    return sum(r.steps for r in results) / (time.perf_counter() - started)
 
 
 # ---- replay -------------------------------------------------------------------------------------------

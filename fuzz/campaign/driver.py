@@ -265,8 +265,8 @@ class SparkWorkers:
         active = len(tracker.getActiveJobsIds())
         future = self._threads.submit(self._collect, texts, min(self.partitions or len(texts), len(texts)))
         deadline = time.monotonic() + 2.0
-        # Spark runs jobs in the order in which they start. Wait for the start of this job, so that the job of the next
-        # round cannot start earlier
+        # Spark runs jobs in the order in which they start. Wait until this job starts, for two seconds at most: the job
+        # of the next round must not start earlier
         while not future.done() and len(tracker.getActiveJobsIds()) <= active and time.monotonic() < deadline:
             time.sleep(0.01)
         return future
