@@ -115,6 +115,7 @@ def _hint(problem: TyperException, arguments: Sequence[str]) -> str:
 
 
 def _complain(message: str, code: int = ExitCode.WRONG) -> int:
+    """Prints a message as one line on standard error. Returns the code."""
     sys.stderr.write("brokerproof: " + " ".join(message.split()) + "\n")
     return code
 

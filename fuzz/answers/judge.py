@@ -184,6 +184,7 @@ class Judge:
         return ""  # the end of the journal, at which only overdue deliveries are checked
 
     def _overdue(self) -> str:
+        """Returns a text that names a delivery that the models would make now; empty if there is none."""
         return next(filter(None, (dispatcher.overdue() for _, dispatcher in self._subscriptions())), "")
 
     # ---- ownership
@@ -217,6 +218,7 @@ class Judge:
         return ""
 
     def _move(self, *, crashed: bool) -> None:
+        """Opens all cursors, and resets the dispatchers, on the broker that is the owner now."""
         for cursor, dispatcher in self._subscriptions():
             cursor.move(crashed=crashed)
             dispatcher.reset(cursor.state.acks.first_unacked, cursor.deleted())

@@ -209,6 +209,8 @@ def _client_checks(tier: Tier) -> Iterator[Check]:
 
 
 def _fuzz_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
+    """Yields the check that fuzzes a component. The check of a canary passes if there is a finding."""
+
     def run(console: Console) -> Outcome:
         jobs = usable_cores() if tier is Tier.NIGHTLY else 1
         request = Request(Spec(subject.name), 0, seconds=tier.fuzz_seconds / jobs, jobs=jobs)

@@ -182,6 +182,7 @@ def _uri(file: Path | str) -> str:
 
 
 def _table_row(file: str, each: ReplayedTrace) -> tuple[Any, ...]:
+    """Returns the row of a trace in `_TABLE`."""
     first = (file, each.id, each.component, each.operations, not each.mismatches)
     if not each.mismatches:
         return *first, None, None, None, None, None, None

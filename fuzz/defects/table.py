@@ -159,6 +159,7 @@ def find_defect(component: str, defect_id: str) -> Defect:
 
 
 def _defect_of(component: str, name: str, row: dict[str, Any], where: str) -> Defect:
+    """Returns a row as a defect. Raises BadValue for an invalid row; `where` is the beginning of the message."""
     subject = find_subject(component)
     try:
         derived = {"origin": _origin_of(subject, row.get("rules", ())), "component": component, "id": name}

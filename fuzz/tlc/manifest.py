@@ -14,12 +14,12 @@ fields of `Run`, such as:
 
     scope      a scope of the component; `settings`, `actions`, `without`, `only`, `domains` and `bounds` change it
     about      one line
-    checks     names of properties, `always` for all safety properties that the twin states, `eventually` for all
-               liveness properties. Default: `always`; but nothing if `profile` is another than `reference` or
-               `settings` has a rule
-    violates   instead of `checks`: the property that TLC must find violated
-    fair       the fair actions. Default: those that the liveness properties name. If the list is empty, these actions
-               are not assumed to be fair
+    checks     the properties that must hold: names, `always` (all safety properties that the twin states) or
+               `eventually` (all liveness properties). Default: `always` under the rules of the reference; nothing if
+               `profile` is another one, or if `settings` has a rule
+    violates   in place of `checks`: the property that TLC must find violated
+    fair       the fair actions. Default: those that the liveness properties name. An empty list means that these
+               actions occur, but are not assumed to be fair
     profile    default: `reference`
     nightly    if true, `brokerproof tla` makes the run only if `--scope` names its scope. The nightly tests and
                `brokerproof check --tier nightly` make it

@@ -17,8 +17,8 @@ A twin follows these conventions, so no engine needs to know a component:
                  or in `<Module>Properties`
 
 Liveness: in any state, the system may switch to a mode in which only the fair actions occur. Each fair action is weakly
-fair, and may exceed the scope's bounds by LIVENESS_MARGIN. A liveness property is a predicate that holds at some time
-after the switch. TLC counts the states before and after the switch, and so does the comparison.
+fair, and may exceed the scope's bounds by LIVENESS_MARGIN. A liveness property is a predicate that must hold at some
+time after the switch. TLC counts the states before and after the switch, and so does the comparison.
 """
 
 from __future__ import annotations

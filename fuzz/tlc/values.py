@@ -152,6 +152,7 @@ class _Reader:
         return frozenset(range(first, int(last) + 1))
 
     def items(self, closing: str) -> Iterator[Any]:
+        """Yields values, separated by commas, up to the symbol `closing`."""
         if self.skip(closing):
             return
         while True:
@@ -161,6 +162,7 @@ class _Reader:
             self.expect(",")
 
     def pairs(self, arrow: str, between: str, closing: str) -> Iterator[tuple[Any, Any]]:
+        """Yields the pairs of KEY `arrow` VALUE, separated by `between`, up to the symbol `closing`."""
         while True:
             key = self.word() if arrow == "|->" else self.value()
             self.expect(arrow)
