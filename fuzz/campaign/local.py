@@ -101,8 +101,8 @@ class _ChunkResult(NamedTuple):
 def target_of_request(request: Request) -> Target:
     """Returns the target of a request. If the request has a property, the model runs alone.
 
-    Raises BadValue for an unknown name, if `check_mutant` does, and for a property that no trace can violate: a
-    property that is no safety property, or that does not apply to the profile.
+    Raises BadValue for an unknown name, and for a property that no trace can violate: it is no safety property, or it
+    does not apply to the profile. Also raises the BadValue of `check_mutant`.
     """
     target = target_of(request.spec)
     if request.property is None:
@@ -146,9 +146,9 @@ def run_request(request: Request, progress: Progress = lambda run, phase: None) 
             _run_seeds_in(pool, request, run, started, progress)
             run.fuzzing_seconds = time.monotonic() - started
             progress(run, "shrinking")
-            # when `left` findings are left, each process has left / jobs of them to shrink, rounded up
-            turns = [-(-left // request.jobs) for left in range(len(run.causes), 0, -1)]
-            arguments = [(request, *found, end, n) for found, n in zip(_in_order(run), turns, strict=True)]
+            # for each finding in order: how many findings one process still has to shrink, including this one
+            shares = [-(-left // request.jobs) for left in range(len(run.causes), 0, -1)]
+            arguments = [(request, *found, end, n) for found, n in zip(_in_order(run), shares, strict=True)]
             run.findings = [future.result() for future in [pool.submit(shrunk, *each) for each in arguments]]
     run.findings = merged(run.findings)
     run.seconds = time.monotonic() - started
@@ -160,9 +160,9 @@ def _in_order(run: Run) -> list[tuple[Cause, int]]:
     return sorted(run.causes.items(), key=lambda each: (each[1], each[0]))
 
 
-def _shrinking_deadline(end: float | None, turns: int) -> float | None:
-    """Divides the time until `end` into `turns` equal parts. Returns the end of the first; None if `end` is None."""
-    return None if end is None else (now := time.monotonic()) + max(0.0, end - now) / turns
+def _shrinking_deadline(end: float | None, findings: int) -> float | None:
+    """Divides the time until `end` equally among findings. Returns the end of the first share; None without `end`."""
+    return None if end is None else (now := time.monotonic()) + max(0.0, end - now) / findings
 
 
 def _fuzzing_deadline(request: Request, started: float, causes: int) -> float | None:
@@ -254,9 +254,10 @@ def _lockstep(request: Request) -> Lockstep:
 def _seeds(lockstep: Lockstep, first: int, traces: int | None) -> Iterator[tuple[int, dict[Cause, int]]]:
     """Runs `traces` seeds from `first` on. After each, yields the number of traces so far, and the causes of the seed.
 
-    Blocks begin at the first seed. If ENOUGH traces of a block have findings that are no violated properties, the rest
-    of the block is skipped. Skipped seeds count towards `traces`, but are not in the yielded number of traces. In a
-    campaign, traces that violate properties count towards ENOUGH, too (`fuzz/campaign/worker.py`).
+    The first block begins at the seed `first`, whatever this number is. If ENOUGH traces of a block have findings that
+    are no violated properties, the rest of the block is skipped. Skipped seeds count towards `traces`, but are not in
+    the yielded number of traces. In a campaign, traces that violate properties count towards ENOUGH, too
+    (`fuzz/campaign/worker.py`).
     """
     done, seed, failed = 0, first, 0  # `failed` counts within the block
     while traces is None or seed < first + traces:
@@ -281,19 +282,20 @@ def _seeds(lockstep: Lockstep, first: int, traces: int | None) -> Iterator[tuple
 # ---- shrinking ----------------------------------------------------------------------------------------
 
 
-def shrunk(request: Request, cause: Cause, seed: int, end: float | None, turns: int) -> FindingRow:
-    """Runs a cause's seed again, replays the finding twice, and shrinks it. Returns the finding as a row.
+def shrunk(request: Request, cause: Cause, seed: int, end: float | None, findings: int) -> FindingRow:
+    """Finds the finding of a cause's seed again; then `shrunk_row` replays it twice and shrinks it. Returns the row.
 
-    Shrinking takes at most the time until `end` (of `time.monotonic()`) divided by `turns`. A finding that does not
-    show again is returned with its whole trace, and `shown` is 0.
+    This process still has to shrink this number of findings, including this one, until `end` (of `time.monotonic()`).
+    Each gets an equal share of the time. A finding that does not show again is returned with its whole trace, and
+    `shown` is 0.
     """
     target = target_of_request(request)
     lockstep = _lockstep(request)
     lockstep.skipped = all_but(target.subject, cause.broken_property)
     finding = lockstep.replay_seed(seed) or lockstep.run(seed)  # only `run` shows an unstable difference
-    if finding is None and cause.kind is Kind.CRASH:  # a property may have raised, and all are skipped above
+    if finding is None and cause.kind is Kind.CRASH:  # a crash names no property, so all are skipped
         lockstep.skipped = NONE_SKIPPED
         finding = lockstep.replay_seed(seed)
     if finding is None or finding.cause != cause:
         finding = lockstep.finding_of(seed, Difference(cause, "the seed does not show this when it is run again"))
-    return shrunk_row(target, request.spec, finding, _shrinking_deadline(end, turns), shortest)
+    return shrunk_row(target, request.spec, finding, _shrinking_deadline(end, findings), shortest)

@@ -17,9 +17,9 @@ gives the counterexample. Processes on all cores share the work if many states a
 (`fuzz/explore/shared.py`).
 
 The canonical form of a state represents all states that differ from it only in generated names, such as ids. The search
-visits canonical forms only, and takes the calls that the domains have there. In a trace from the initial state, the
-states may have other generated names; `Space.concrete` finds the calls of the trace. If one of these calls does not
-exist, the canonical form merges different states: a finding of the kind `canonical`.
+visits canonical forms only. In each form, it takes the calls whose arguments are in the domains of this form. In a
+trace from the initial state, the states may have other generated names; `Space.concrete` finds the calls of the trace.
+If one of these calls does not exist, the canonical form merges different states: a finding of the kind `canonical`.
 
 The search does not check properties that take history variables (`invariants/properties.py`), because a history
 variable would multiply the states. `fuzz/explore/edge_cover.py` checks these properties on its runs.
@@ -58,8 +58,8 @@ from model.machine import BadValue, Refused, plain
 OUTSIDE = -1
 #: The watchdog is set, and progress is reported, once for this many states.
 _STATES_PER_WATCHDOG = 256
-#: Processor time after which a step has hung: for `_STATES_PER_WATCHDOG` states, which usually take less than a second,
-#: or for a block of `fuzz/explore/shared.py`.
+#: The limit of processor time for `_STATES_PER_WATCHDOG` states together, which usually take less than a second, or for
+#: a block of `fuzz/explore/shared.py`. Beyond this limit, the current step counts as hung.
 _HANG_SECONDS = 10.0
 #: In the check of liveness, fair steps may exceed the scope's bounds by this much, so that a bound does not disable
 #: them.
@@ -125,7 +125,7 @@ class Exploration:
     transitions: int
     depth: int  # the largest depth of a state
     seconds: float
-    #: the findings of the recorded failures, the shortest of each cause: also differences, exceptions and hangs
+    #: the shortest finding of each cause: violated properties, differences, exceptions and hangs
     violations: list[Finding] = field(default_factory=list)
     lassos: list[Lasso] = field(default_factory=list)
     graph: Graph | None = None
@@ -139,18 +139,19 @@ def find_scope(subject: Subject, name: str) -> Scope:
 
 
 class MergedStates(Exception):
-    """A canonical form merges different states: a represented state lacks a step of the canonical state.
+    """A canonical form merges different states: a state lacks a step that its canonical form has.
 
-    `calls` lead to the represented state `state`. From its canonical form, a call of the action `name` leads to the
-    canonical state `target`; from `state`, no such call leads to a state that `target` represents. `name` is "step" if
-    no call leads from the canonical form to `target` either, as in a model that is not deterministic.
+    `calls` lead to `state`. The action `name` leads from the canonical form of `state` to the canonical form `target`.
+    From `state` itself, this action leads to no state with the canonical form `target`. `name` is "step" if no call
+    leads from the canonical form to `target` either: then the model may be nondeterministic.
     """
 
     def __init__(self, space: Space, calls: Calls, state: Any, name: str, target: Any) -> None:
-        message = (
-            f"the canonical form merges different states: {name} leads to the expected state from the canonical form "
-            "of this trace's last state, but not from the last state (the trace itself agrees in a replay)"
-        )
+        if name == "step":
+            why = "no call leads to the next canonical form, neither from the trace's last state nor from its form"
+        else:
+            why = f"{name} leads to the next canonical form from the form of the last state, but not from this state"
+        message = f"the canonical form merges different states: {why} (the trace itself agrees in a replay)"
         difference = Difference(Cause(Kind.CANONICAL, name), message, plain(target), plain(state))
         super().__init__(message)
         self.finding = Finding(space.cfg, tuple(calls), difference)
@@ -320,7 +321,8 @@ class Search:
         self.instance: Any = None
         checks = checks_for(space.subject, space.cfg, properties_with_history(space.subject))
         actions = space.machine.actions.values()
-        self.names = [each.names for each in actions]
+        #: for each action, the names of its parameters
+        self.parameter_names = [each.names for each in actions]
         #: the `always` properties to check: none of them takes history variables
         self.of_states: tuple[Check, ...] = checks.of_states if properties else ()
         self.of_steps: tuple[tuple[Check, ...], ...] = checks.of_steps if properties else ((),) * len(actions)
@@ -330,7 +332,7 @@ class Search:
         self.numbers: dict[Any, int] = {first: 0}
         self.failures: list[Failure] = []
         #: for each state after the first, the index in `graph.targets` of the transition that found it.
-        #: `fuzz/explore/shared.py` has a list for each batch, without the states of earlier batches
+        #: `fuzz/explore/shared.py` starts a new list for each batch, which has only the states found in this batch
         self.found_by: list[int] = []
         #: the key of each recorded failure (`fail`)
         self.failure_keys: set[tuple[Kind, str]] = set()
@@ -381,7 +383,7 @@ class Search:
                 after, outcome = act(cfg, state, *arguments)
                 form = state if after is state else canonical(cfg, after)
             except Exception as problem:
-                self.crash("model", name, number, Call(name, arguments), problem)
+                self.fail_with_exception("model", name, number, Call(name, arguments), problem)
                 targets.append(number)
                 continue
             if implementation is not None and not self.agrees(state, move, after, outcome):
@@ -421,7 +423,7 @@ class Search:
                 self.hung_property = each.name
                 raise
             except Exception as problem:
-                self.crash("property", each.name, number, call, problem)
+                self.fail_with_exception("property", each.name, number, call, problem)
                 continue
             if not is_true:
                 self.fail(Failure(Cause(Kind.PROPERTY, each.name), number, call))
@@ -429,7 +431,7 @@ class Search:
     def check_step(self, number: int, state: Any, move: Move, outcome: Any, after: Any) -> None:
         """Records the step properties that a move violates."""
         name, _, index, arguments = move
-        event = Event(name, dict(zip(self.names[index], arguments, strict=True)), outcome)
+        event = Event(name, dict(zip(self.parameter_names[index], arguments, strict=True)), outcome)
         for holds, each, _ in self.of_steps[index]:
             try:
                 is_true = holds(self.space.cfg, state, event, after)
@@ -437,7 +439,7 @@ class Search:
                 self.hung_property = each.name
                 raise
             except Exception as problem:
-                self.crash("property", each.name, number, Call(name, arguments), problem)
+                self.fail_with_exception("property", each.name, number, Call(name, arguments), problem)
                 continue
             if not is_true:
                 self.fail(Failure(Cause(Kind.PROPERTY, each.name), number, Call(name, arguments)))
@@ -490,7 +492,7 @@ class Search:
             difference = Difference(Cause(Kind.UNSTABLE, call.action), message)
         self.fail_at_call(difference, number, call)
 
-    def crash(self, who: str, what: str, number: int, call: Call | None, problem: Exception) -> None:
+    def fail_with_exception(self, who: str, what: str, number: int, call: Call | None, problem: Exception) -> None:
         """Records an exception of the model or of a property (`who`). `what` is the name of the action or property."""
         difference = crash(who, what, problem)
         self.fail(Failure(difference.cause, number, call, difference.message, what if who == "property" else None))
@@ -502,8 +504,8 @@ class Search:
     def fail(self, failure: Failure) -> None:
         """Records a failure, if none has the same key.
 
-        The key of a failure of a property, or of a state without a call, is the cause. The key of another failure is
-        the kind and the action, so differences in two fields after one action are recorded once.
+        If a property is false or raised an exception, or if there is no call, the key is the cause. Otherwise, the key
+        is the kind and the action, so differences in two fields after one action are recorded once.
         """
         cause, of_property = failure.cause, failure.raised_by or failure.cause.broken_property
         key = cause.kind, cause.what if failure.call is None or of_property else failure.call.action
@@ -524,9 +526,10 @@ def explained(space: Space, failure: Failure, path: list[Any]) -> Finding:
     """Replays a trace through the states of `path` and the failure's call. Returns the finding of the replay.
 
     For a failure of a property, the model runs alone and only this property is checked, because a difference of the
-    implementation could end the replay earlier. For another failure, no property is checked. If no replay shows the
-    failure's cause, the result is the first finding of another cause. If no replay shows anything, the result is made
-    of the failure. If there is no trace through these states, the finding says that the canonical form merges different
+    implementation could end the replay earlier. For another failure, no property is checked. Generated names may differ
+    in the trace, so each call of the failure's action is tried as the last call. If no replay shows the failure's
+    cause, the result is the first finding of another cause. If no replay shows anything, the result is made of the
+    failure. If there is no trace through these states, the finding says that the canonical form merges different
     states.
     """
     try:
@@ -544,7 +547,7 @@ def explained(space: Space, failure: Failure, path: list[Any]) -> Finding:
             state, _ = space.machine.step(space.cfg, state, name, arguments)
         last_calls = [(Call(name, each),) for name, _, _, each in space.moves(state) if name == failure.call.action]
     other: Finding | None = None
-    for last in last_calls:  # generated names may differ: take the first call that shows the failure
+    for last in last_calls:
         again = replay(target, (*calls, *last), skipped=all_but(space.subject, of_property))
         if again is not None and again.cause == cause:
             return again
@@ -568,9 +571,9 @@ def shortest_by_cause(findings: list[Finding]) -> list[Finding]:
 
 def _lassos(space: Space, graph: Graph) -> Iterator[Lasso]:
     """Yields a counterexample of each violated `eventually` property. Raises MergedStates."""
-    driven = set(space.scope.actions)
+    in_scope = set(space.scope.actions)
     for each in space.subject.properties:
-        if each.kind == "eventually" and each.given(space.cfg) and driven >= set(each.fair):
+        if each.kind == "eventually" and each.given(space.cfg) and in_scope >= set(each.fair):
             path = _fair_cycle(space, graph, each.holds, frozenset(each.fair))
             if path is not None:
                 yield Lasso(each.name, each.guarantee, space.concrete(path))
@@ -579,14 +582,16 @@ def _lassos(space: Space, graph: Graph) -> Iterator[Lasso]:
 def _fair_cycle(space: Space, graph: Graph, holds: Callable[..., bool], fair: frozenset[str]) -> list[Any] | None:
     """Returns the states of a trace to a fair cycle in which a property is never true; None if there is no such cycle.
 
-    Only fair actions are taken (`invariants/properties.py`). A fair cycle is a strongly connected component of states
-    in which `holds` is false, and in which a run can stay forever without being unfair to an action: each fair action
-    is taken in the component, or is disabled in one of its states (weak fairness). A single state in which all fair
-    actions are disabled is a fair cycle, too. An action is disabled in a state if each of its calls raises an
-    exception, or leaves the canonical state unchanged.
+    The trace takes any actions within the bounds. Beyond the bounds and in the cycle, it takes only fair actions
+    (`invariants/properties.py`). A fair cycle is a strongly connected component of states in which `holds` is false,
+    and in which a run can stay forever without being unfair to an action: each fair action is taken in the component,
+    or is disabled in one of its states (weak fairness). A single state in which all fair actions are disabled is a fair
+    cycle, too. An action is disabled in a state if each of its calls raises an exception, or leaves the canonical state
+    unchanged.
 
-    Fair steps may exceed the bounds by LIVENESS_MARGIN; a step that exceeds the margin counts as a self-loop. So a
-    bound hides no cycle, but may cause a false one: then widen the bound. Cost: linear in states and fair transitions.
+    Fair steps may exceed the bounds by LIVENESS_MARGIN. A step beyond the margin counts as a step that returns to the
+    same state. So the result may be a cycle that does not exist: then widen the bound. Cost: linear in states and fair
+    transitions.
     """
     # the graph of the search, to which `_fair_steps` adds the states outside the bounds and within the margin
     wide = Graph(list(graph.states), array("q", graph.parents), graph.offsets, graph.targets)
@@ -626,7 +631,8 @@ def _fair_steps(
     targets inside the scope; only transitions that left the scope are taken again. `is_true` has the value of `holds`
     in each state of the scope.
     """
-    # None: the state is outside the scope, and the search has taken no move there
+    # None: the state is outside the scope, and the search has taken no move there. Only such a state can raise below: a
+    # move that raised in the scope has its own state as target
     first = wide.offsets[number] if number < len(wide.offsets) - 1 else None
     for k, (name, act, _, arguments) in space.moves_of(wide.states[number], fair):
         target = OUTSIDE if first is None else wide.targets[first + k]
@@ -638,7 +644,7 @@ def _fair_steps(
             continue
         try:
             form = space.machine.canonical(space.cfg, act(space.cfg, wide.states[number], *arguments)[0])
-        except Exception:  # noqa: S112 (the state is outside the scope, where a failure is no finding)
+        except Exception:  # noqa: S112 (outside the scope, a failure is no finding)
             continue
         if form == wide.states[number]:
             continue

@@ -1,9 +1,10 @@
-"""Deletions of a transaction log's cursor: a mark-delete position and a bit window after it.
+"""What the cursor of a transaction log has deleted (acknowledged): a mark-delete position and a bit window after it.
 
-Bit i of the window is set if entry `first_unacked + i` is deleted. The window is long only if an old transaction is
-still ongoing: it holds back the mark-delete position. Ack sets are a dictionary from entry to the mask of remaining
-records. With w entries in the window and k partially deleted entries, a deletion and an advance of the mark-delete
-position are O(w / 64), and a snapshot is O(w / 64 + k log k).
+Bit i of the window is set if entry `first_unacked + i` is deleted. The window is long only while an old transaction is
+ongoing: its records are not deleted, so the mark-delete position cannot pass them. Ack sets are a dictionary from entry
+to the mask of remaining records; a mask of records counts as O(1). The window has w entries, and k entries are
+partially deleted. The deletion of a record and an advance of the mark-delete position are O(w / 64), and a snapshot is
+O(k log k).
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from model.txn_log.state import Config
 
 
 class Snapshot(NamedTuple):
-    """Deletions in the form of a `PositionInfo`, before or after truncation to the limits."""
+    """Deletions as Pulsar persists them (`PositionInfo`), before or after truncation to the limits of the config."""
 
     first_unacked: int
     window: int  # bit i is set if entry `first_unacked + i` is deleted
     partial: tuple[tuple[int, int], ...]  # partially deleted entries in order, each with the mask of remaining records
 
     def view(self) -> Acks:
-        """Returns these deletions in the model's form. O(w / 64 + k)."""
+        """Returns these deletions in the model's form. O((first_unacked + w) / 64 + k)."""
         return Acks(
             self.first_unacked, self.window << self.first_unacked, tuple([Partial(*each) for each in self.partial])
         )
 
 
 def snapshot_of(acks: Acks) -> Snapshot:
-    """Returns the snapshot of the model's deletions. O(w / 64 + k)."""
+    """Returns the snapshot of the model's deletions. O((first_unacked + w) / 64 + k)."""
     return Snapshot(
         acks.first_unacked, acks.deleted >> acks.first_unacked, tuple([(p.entry, p.remaining) for p in acks.partial])
     )
@@ -43,7 +44,7 @@ def _trailing_ones(window: int) -> int:
 
 
 class Cursor:
-    """Deletions of an open store."""
+    """The deletions in memory. `dirty`: they have changed since they were persisted or recovered."""
 
     __slots__ = ("dirty", "first_unacked", "partial", "window")
 
@@ -53,7 +54,7 @@ class Cursor:
         self.dirty = False
 
     def is_deleted(self, entry: int) -> bool:
-        """Whether all records of an entry are deleted. O(w / 64)."""
+        """Returns whether all records of an entry are deleted. O(w / 64)."""
         return entry < self.first_unacked or self.window >> (entry - self.first_unacked) & 1 == 1
 
     def remaining(self, entry: int, size: int) -> int:
@@ -87,7 +88,7 @@ class Cursor:
             self.window >>= by
 
     def recover(self, snapshot: Snapshot) -> None:
-        """Replaces the deletions by those of a persisted record. O(k)."""
+        """Replaces the deletions by those of a persisted snapshot. O(w / 64 + k)."""
         self.first_unacked, self.window = snapshot.first_unacked, snapshot.window
         self.partial = dict(snapshot.partial)
         self.dirty = False
@@ -101,21 +102,29 @@ class Cursor:
 # ---- truncation ---------------------------------------------------------------------------------------
 
 
-def range_starts(snapshot: Snapshot, first_entry: int, ledgers: Sequence[int]) -> int:
-    """Returns a window of the first entries of ranges; a range ends with its ledger. O(w / 64) for each ledger."""
+def range_starts(snapshot: Snapshot, first_entry: int, ledger_sizes: Sequence[int]) -> int:
+    """Returns a window in which the bit of the first entry of each range is set. O(w / 64 * ledgers).
+
+    A range is a run of deleted entries of one ledger. `first_entry` is the first entry of the first ledger.
+    """
     window = snapshot.window
     starts = window & ~(window << 1)
-    for begin in accumulate(ledgers[:-1], initial=first_entry):
+    for begin in accumulate(ledger_sizes[:-1], initial=first_entry):
         if begin > snapshot.first_unacked:
             starts |= window & 1 << (begin - snapshot.first_unacked)
     return starts
 
 
-def truncated(cfg: Config, snapshot: Snapshot, first_entry: int, ledgers: Sequence[int]) -> Snapshot:
-    """Returns the deletions before the first entry whose range or ack set exceeds a limit. O(w / 64 * ranges)."""
-    ranges = range_starts(snapshot, first_entry, ledgers) if snapshot.window else 0  # a bit for each range
+def truncated(cfg: Config, snapshot: Snapshot, first_entry: int, ledger_sizes: Sequence[int]) -> Snapshot:
+    """Returns the deletions that fit into the limits. O(w / 64 * (ledgers + ranges) + k).
+
+    These are the deletions before the first range beyond `max_ranges` ranges, and before the first ack set beyond
+    `max_ack_sets` ack sets.
+    """
+    # a set bit for each range
+    ranges = range_starts(snapshot, first_entry, ledger_sizes) if snapshot.window else 0
     partial = snapshot.partial[: cfg.max_ack_sets]
-    limits = []  # window indexes of entries that exceed a limit
+    limits = []  # window indexes from which on deletions are dropped
     if ranges.bit_count() > cfg.max_ranges:
         for _ in range(cfg.max_ranges):
             ranges &= ranges - 1  # drops the lowest range

@@ -1,10 +1,10 @@
 """Entries of a transaction log in their wire format, serialised and parsed lazily.
 
-An open store never reads its own entries, so an entry keeps its records until the store is reopened. The entry is
-then serialised, and parsed when the replay reads the entry.
+An entry keeps its records in memory until the store is reopened. Then it is serialised, and the records are parsed from
+the bytes when the replay reads the entry. So what a replay applies has gone through the wire format.
 
-The model names participants by numbers, and a record adds one participant. On the wire a partition is a topic name, and
-each subscription has its own topic.
+In the model, the name of a participant is a number, and a record adds one participant. On the wire, a partition is a
+topic name with this number, and a subscription is a topic and a subscription name with this number.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from model.txn_log.state import Entry, Record, Target
 
 _TOPIC = "persistent://public/default/topic-partition-"
 _SUBSCRIPTION = "subscription-"
-#: new status -> the expected status of its record
+#: new status of an update -> the expected status: the one that the update replaces
 _EXPECTED: dict[Target, str] = {
     "COMMITTING": "OPEN",
     "COMMITTED": "COMMITTING",
@@ -29,7 +29,7 @@ _TARGETS: dict[tuple[str | None, str | None], Target] = {(expected, to): to for 
 
 
 def to_wire(record: Record) -> TransactionRecord:
-    """Returns the record in its wire form; fields that the op does not use are absent. O(1)."""
+    """Returns a record in its wire form, without the fields that its op does not use. O(1)."""
     txn, op, last_id, name, to, start_ms, timeout_ms = record
     if op == "NEW":
         return TransactionRecord(
@@ -49,10 +49,10 @@ def to_wire(record: Record) -> TransactionRecord:
 
 
 def from_wire(record: TransactionRecord) -> Record:
-    """Returns the record of a wire form, which is one of `to_wire`. O(1).
+    """Returns the record of a wire form: the inverse of `to_wire`. O(1).
 
-    Raises BadValue if the record has no last id, if the statuses of an update or the name of a participant are not
-    those of `to_wire`, or if a participant record does not have exactly one participant.
+    Raises BadValue if the wire form has no last id, if `to_wire` writes no update with these statuses or no participant
+    with this name, or if a record that adds a participant does not have exactly one.
     """
     txn, last_id = record.txnid_least_bits, record.max_local_txn_id
     if last_id is None:
@@ -82,7 +82,7 @@ def _number(name: str, prefix: str) -> int:
 
 @lru_cache(maxsize=1 << 15)
 def serialize(records: Entry, batched: bool) -> bytes:
-    """Serialises an entry: framed if batched, also with a single record; otherwise one plain record. O(records)."""
+    """Returns the bytes of an entry: a batch of any number of records, or a plain record. O(records)."""
     if batched:
         return batched_entry([to_wire(each) for each in records])
     [record] = records
@@ -91,7 +91,7 @@ def serialize(records: Entry, batched: bool) -> bytes:
 
 @lru_cache(maxsize=1 << 15)
 def parse(data: bytes) -> Entry:
-    """Parses an entry, batched or plain. O(bytes)."""
+    """Returns the records of an entry, a batch or a plain record. O(bytes)."""
     return tuple([from_wire(each) for each in read_entry(TransactionRecord, data).records])
 
 
@@ -102,20 +102,20 @@ class LogEntry:
 
     def __init__(self, records: Entry, batched: bool) -> None:
         self.size = len(records)
-        self._known: Entry | None = records  # None after `forget`, until the records are parsed
+        self._known: Entry | None = records  # the records; None after `forget`, until they are parsed
         self._batched = batched
         self._data: bytes | None = None  # None until the first `forget`
 
     @property
     def records(self) -> Entry:
-        """Returns the records, parsed on first use after `forget`. O(1), or O(records)."""
+        """Returns the records. O(1), or O(bytes) for the first use after `forget`, which parses them."""
         if self._known is None:
             assert self._data is not None
             self._known = parse(self._data)
         return self._known
 
     def forget(self) -> None:
-        """Keeps only the bytes: the store is closed or crashes. O(records)."""
+        """Keeps only the bytes: the store is closed or crashes. O(records) the first time, then O(1)."""
         if self._known is not None:
             if self._data is None:
                 self._data = serialize(self._known, self._batched)

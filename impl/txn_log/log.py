@@ -1,14 +1,14 @@
-"""Transaction log of a coordinator, indexed.
+"""Implementation of the transaction log of a coordinator.
 
-Implements the `reference` rules and all settings of `model/txn_log`. With n ongoing transactions, b records in an
-entry, p records of a transaction, and w entries after the mark-delete position:
+Implements the `reference` rules and all settings of `model/txn_log`. In the costs, there are n ongoing transactions, p
+records of a transaction, b records in an entry, w entries in the window of deletions, and k ack sets:
 
-    transactions    a dictionary in id order; the low watermark is one below its first key
+    transactions    a dictionary, in id order while the store is ready; the low watermark is one below its first key
     positions       a list for each transaction; the end of a transaction deletes p records, O(p * w / 64)
-    deletions       `impl/txn_log/cursor.py`: bits from the mark-delete position on
-    entries         `impl/txn_log/entries.py`: serialised when the store is opened again, parsed by the replay
-    replay          O(undeleted records)
-    deadlines       scanned on request, O(n log n) at most: few transactions expire
+    deletions       `impl/txn_log/cursor.py`: a bit for each entry after the mark-delete position
+    entries         `impl/txn_log/entries.py`: serialised when the store is reopened, parsed by the replay
+    replay          skips deleted entries, O(w / 64) each; applies the undeleted records of the others
+    deadlines       all transactions are scanned on request; the expired ones are sorted, O(n log n)
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _ENDED = ("COMMITTED", "ABORTED")
 
 
 class OngoingTxn:
-    """An ongoing transaction. A position is entry, batch index and batch size."""
+    """An ongoing transaction. `positions` has entry, batch index and batch size of each of its durable records."""
 
     __slots__ = ("deadline_ms", "partitions", "positions", "status", "subscriptions")
 
@@ -58,28 +58,28 @@ class OngoingTxn:
 
 
 class TxnLog:
-    """A transaction metadata store and its log. Each action is a method of the same name."""
+    """A transaction metadata store and its log. The actions of `model/txn_log` are methods of the same names."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
         self._status = "ready"
-        self._ledger = "open"
+        self._ledger = "open"  # the state of the managed ledger: open, write_failed, closed or fenced
         self._batching = cfg.batching
         self._deletions_succeed = True
         self._buffer: list[Record] = []
         self._in_flight: deque[Entry] = deque()
         self._first_entry = 0
-        self._ledgers = [0]
-        self._log: list[LogEntry] = []
-        self._property_id = self._last_id = -1
+        self._ledgers = [0]  # the number of entries of each untrimmed ledger
+        self._log: list[LogEntry] = []  # the untrimmed entries, from `_first_entry` on
+        self._property_id = self._last_id = -1  # `_property_id`: the last id in the properties of the managed ledger
         self._txns: dict[int, OngoingTxn] = {}
         self._cursor = Cursor()
-        self._durable = Snapshot(0, 0, ())
+        self._durable = Snapshot(0, 0, ())  # the persisted deletions
         self._read_position = self._now_ms = 0
         self._configure()
 
     def _configure(self) -> None:
-        """Sets the number of records of a full batch; 0 disables batching."""
+        """Sets `_batch_size`, the number of records of a full batch; 0: records are not batched."""
         self._batch_size = self.cfg.max_records if self._batching and self.cfg.max_records > 1 else 0
 
     # ---- operations
@@ -116,7 +116,7 @@ class TxnLog:
         return self._append(Record(txn, "UPDATE", self._last_id, 0, to))
 
     def low_watermark(self) -> int | Refused:
-        """Returns the low watermark. O(1), or O(pending records) without ongoing transactions."""
+        """Returns the low watermark. O(1), or O(buffered and in-flight records) without ongoing transactions."""
         if self._status != "ready":
             return self._not_ready()
         return self._watermark()
@@ -132,11 +132,14 @@ class TxnLog:
         return known
 
     def _recoverable_id(self) -> int:
-        """Returns the last assigned id that a reopened store recovers, from the log or the ledger property. O(1)."""
+        """Returns the last assigned id as a reopened store recovers it, from the last entry or the ledger property.
+
+        O(1), or O(bytes) if the entry is to be parsed, right after `forget`.
+        """
         return self._log[-1].records[-1].last_id if self._ledgers[-1] else self._property_id
 
     def expired(self) -> tuple[int, ...] | Refused:
-        """Returns the OPEN transactions past their deadline, earliest first. O(n log n)."""
+        """Returns the OPEN transactions past their deadline, in the order of deadlines. O(n log n)."""
         if self._status != "ready":
             return self._not_ready()
         late = [
@@ -179,13 +182,14 @@ class TxnLog:
         return ()
 
     def _new_ledger(self) -> None:
+        """Creates a ledger, in place of the last one if this is empty. O(1)."""
         self._ledger = "open"
         if self._ledgers[-1]:
             self._ledgers.append(0)
         self._property_id = self._last_id
 
     def complete_write(self) -> tuple[Completion, ...] | Refused:
-        """Completes the first entry in flight, which is durable. O(b), plus its deletions."""
+        """Completes the write of the first entry in flight, and applies its records. O(b), plus their deletions."""
         if not self._in_flight:
             return Refused("illegal_state", "no entry is in flight")
         entry = self._in_flight.popleft()
@@ -203,9 +207,9 @@ class TxnLog:
         self._ledgers[-1] += 1
 
     def _apply(self, record: Record, position: tuple[int, int, int], deadline_ms: int) -> bool:
-        """Applies a durable record. Returns false if the record has no effect; the record is then deleted.
+        """Applies a durable record. Returns whether it has an effect; a record without an effect is deleted.
 
-        O(1), or O(p * w / 64) for the record that ends its transaction.
+        O(1), or O(w / 64) if the record is deleted, or O(p * w / 64) if it ends its transaction.
         """
         txn, op = record.txn, record.op
         live = self._txns.get(txn)
@@ -239,14 +243,14 @@ class TxnLog:
     # ---- failures of the ledger and of the cursor
 
     def fail_write(self, durable: int) -> tuple[Completion, ...] | Refused:
-        """Fails all entries in flight with unknown outcome. O(records in flight)."""
+        """Fails all entries in flight as unknown; the first `durable` of them are in the log. O(their records)."""
         if not self._in_flight:
             return Refused("illegal_state", "no entry is in flight")
         self._ledger = "write_failed"
         return self._fail_in_flight(durable)
 
     def _fail_in_flight(self, durable: int) -> tuple[Completion, ...]:
-        """Fails the entries in flight as unknown; the first `durable` are in the log.
+        """Fails all entries in flight as unknown; the first `durable` of them are in the log.
 
         If entries were in flight, a ready store stops.
         """
@@ -272,7 +276,7 @@ class TxnLog:
         return tuple(completions)
 
     def fence(self, durable: int) -> tuple[Completion, ...] | Refused:
-        """Fences the ledger: another broker takes the log. O(records in flight)."""
+        """Fences the ledger: another broker owns the log. Entries in flight as in `fail_write`. O(their records)."""
         if self._ledger == "fenced":
             return Refused("illegal_state", "the ledger is fenced")
         self._ledger = "fenced"
@@ -295,7 +299,7 @@ class TxnLog:
         return len(self._ledgers)
 
     def trim(self) -> int:
-        """Trims ledgers up to the persisted mark-delete position; returns their number. O(trimmed entries)."""
+        """Trims ledgers up to the persisted mark-delete position; returns their number. O(entries in the log)."""
         count, first = 0, self._first_entry
         while count < len(self._ledgers) - 1 and first + self._ledgers[count] <= self._durable.first_unacked:
             first += self._ledgers[count]
@@ -307,7 +311,7 @@ class TxnLog:
         return count
 
     def persist(self) -> bool | Refused:
-        """Persists the deletions; false if the cursor is not dirty. O(w / 64 + k log k) with k ack sets."""
+        """Persists the deletions. Returns false if the cursor is not dirty. O(k log k) and the cost of `truncated`."""
         if self._ledger == "fenced" or not self._deletions_succeed:
             return Refused("illegal_state", "the cursor cannot be persisted")
         if not self._cursor.dirty:
@@ -319,7 +323,7 @@ class TxnLog:
     # ---- restart and replay
 
     def reopen(self, batching: bool) -> tuple[Completion, ...] | Refused:
-        """Closes the store cleanly and opens it again. O(unserialised records), plus the cost of persist."""
+        """Closes the store cleanly and opens it again. Cost of `persist` and of `_open`."""
         if self._in_flight:
             return Refused("illegal_state", "entries are in flight")
         completions = _complete_all(self._buffer, "closed")
@@ -329,12 +333,15 @@ class TxnLog:
         return completions
 
     def crash(self, durable: int) -> None:
-        """Crashes the broker and opens the store again. O(unserialised records)."""
+        """Crashes the broker and opens the store again. Cost of `_open`."""
         self._keep_durable(durable)
         self._open(self._batching)
 
     def _open(self, batching: bool) -> None:
-        """Opens the store from its ledgers and the persisted cursor."""
+        """Opens the store from its ledgers and the persisted cursor: memory is empty, and the replay is to begin.
+
+        O(n + entries in the log + records that are not yet serialised + w / 64 + k).
+        """
         for entry in self._log:
             entry.forget()
         self._last_id = self._property_id = self._recoverable_id()
@@ -355,7 +362,10 @@ class TxnLog:
         return None
 
     def replay_entry(self) -> int | Refused:
-        """Replays the next entry that is not deleted. O(b), plus its deletions."""
+        """Replays the next entry that is not deleted; returns the number of replayed records.
+
+        O(b), plus their deletions, and O(w / 64) for each deleted entry that is skipped.
+        """
         if self._status != "replaying":
             return Refused("illegal_state", f"the store is {self._status}, not replaying")
         number = self._next_entry()
@@ -370,11 +380,11 @@ class TxnLog:
         return remaining.bit_count()
 
     def _replay(self, record: Record, position: tuple[int, int, int]) -> None:
-        """Applies a record again, with a deadline of start time plus timeout. Cost as `_apply`."""
+        """Applies a record of the replay. Its deadline is start time plus timeout. Cost as `_apply`."""
         self._apply(record, position, record.start_ms + record.timeout_ms)
 
     def complete_replay(self) -> Recovered | Refused:
-        """Ends the replay at the end of the log; the store is ready. O(n log n)."""
+        """Ends the replay; the store is ready. O(n log n), and O(w / 64) for each deleted entry that is skipped."""
         if self._status != "replaying":
             return Refused("illegal_state", f"the store is {self._status}, not replaying")
         if self._next_entry() is not None:
@@ -397,7 +407,7 @@ class TxnLog:
     # ---- for the engines
 
     def view(self) -> State:
-        """Returns the model's state, with the initial values of history variables. O(records in the log)."""
+        """Returns the model's state, with the initial values of history variables. O(size of the state)."""
         txns = [
             Txn(t, live.status, live.partitions, live.subscriptions, live.deadline_ms, _positions(live))
             for t, live in sorted(self._txns.items())
