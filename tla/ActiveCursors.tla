@@ -166,7 +166,7 @@ StructureAfterMove(c, old, new) ==
        [] OTHER -> With(WithoutOld(c), WithNew)
 
 \* Whether an update is accepted.  The cursor must be known, and tracked unless update_starts_tracking.  Position None
-\* untracks the cursor: a broker never does so, and the heap rejects it.
+\* untracks the cursor; it is accepted only with `calls` "any", because a broker never passes it, and not by the heap.
 IsAccepted(c, name, p) ==
   LET old == Find(c, name)
   IN /\ old # None /\ (old.position # None \/ update_starts_tracking)

@@ -40,7 +40,7 @@ ItemsAreExactlyTheTrackedCursors ==
   /\ Cardinality(InSet(items)) = Len(items)
 
 -----------------------------------------------------------------------------
-(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
 \* If no cursor exists and none is added, added entries are no longer cached after the grace period.
 \* Fair: Advance.  The time since the last removal reaches the grace period.

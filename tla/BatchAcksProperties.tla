@@ -81,7 +81,7 @@ CompletedResetTakesEffect ==
        Done(AfterWritten(Contents)) /\ (TRUE \in stored_in_metadata => Done(AfterFailure(Contents, TRUE)))
 
 -----------------------------------------------------------------------------
-(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
 \* If flushes start, and reads and writes complete, eventually the cursor is clean and no write is in flight.
 \* Fair: Flush, Written, EndRead.  Queued operations start when the read or write in flight completes.  A flush writes

@@ -213,7 +213,7 @@ Published(s, b) ==
 WaitsAt(b) ==
   ~(\A k \in Topics, c \in Clients : ~(bundle[k].clients[c].phase = "waiting" /\ bundle[k].clients[c].peer = b))
 \* A broker does its duty when its topics allow this.  For "prepare", all of them are loading.  For "release", no ledger
-\* remains to be closed.
+\* remains to be closed, and with source_parks no client waits at the broker.
 Publish ==
   \E b \in broker :
     LET duty == members[b].duty
@@ -328,7 +328,9 @@ OpenTopic ==
 WithLeakedWrites(s, k, b) ==
   IF failed_write_completes THEN s ELSE [s EXCEPT !.members[b].leaked = @ + Len(s.bundle[k].objects[b].adds)]
 
-\* The state after an add failed.  During a transfer the adds are dropped; otherwise the topic is closed.
+\* The state after an add failed.  During a transfer the adds are dropped, and failed_write_disconnects closes the
+\* sessions.  Otherwise the sessions are closed and the topic object is removed.  But with sends_ignored_while "fenced",
+\* sessions and object stay, and the object's phase is "failed".
 AfterFailedAdd(s, k, b) ==
   LET t == s.bundle[k]
       isOpen == t.objects[b].phase \in {"open", "failed"}
@@ -480,7 +482,8 @@ AfterSend(t, b, c, sequence) ==
      ELSE IF deduplication /\ isInDoubt THEN ToClients(t, {c}, Command("close", None))
      ELSE [t EXCEPT !.objects[b].adds = Append(@, add)]
 
-\* A broker processes the next send or ack of an attached client.  A topic in transfer ignores sends and acks.
+\* A broker processes the next send or ack of an attached client.  A topic that is not open ignores it; in V3, the
+\* broker then closes the sessions of the topic.
 Process ==
   \E k \in topic, c \in client :
     LET at == bundle[k].clients[c]
@@ -505,7 +508,7 @@ Dispatch ==
        /\ at.begun < Len(bundle[k].log)
        /\ Become(WithClient(k, c, [at EXCEPT !.begun = @ + 1, !.down = Append(@, Command("message", at.begun))]))
 
-\* A client handles the next command of its broker.
+\* A client handles the next command of its broker.  A receipt that skips a message breaks the connection.
 Receive ==
   \E k \in topic, c \in client :
     LET at == bundle[k].clients[c]

@@ -57,7 +57,7 @@ SourceReleasesAfterLedgersAreClosed ==
          \A k \in Topics : ~IsWriter(bundle'[k].objects[b])]_vars
 
 -----------------------------------------------------------------------------
-(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
 \* Fair for all six: Deliver, Publish, BeginLoad, OpenTopic, Confirm, CloseLedger, Disconnect, CleanUp, Lookup,
 \* Answer, Connect, Admit, Process, Receive, Override, Restart, Register.  Records are applied, duties done, topics

@@ -255,8 +255,8 @@ AfterRemove(r, c, p) ==
 
 Remove == \E r \in Removers, c \in cache, p \in last : removals[r].at = "idle" /\ Become(AfterRemove(r, c, p))
 
-\* Finds the next mapped position of the range.  If there is none, the removal ends.  Before the end, it subtracts bytes
-\* from the size if it has removed or will report any, or if it clears the range in bulk.
+\* Finds the next mapped position of the range.  If there is none, the removal ends.  A removal that has removed bytes,
+\* will report bytes, or clears the range in bulk first goes to "subtract".
 AfterFindNext(r) ==
   LET removal == removals[r]
       ahead == {k \in removal.key..removal.last : mapped[k] # None}

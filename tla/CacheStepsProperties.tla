@@ -83,7 +83,7 @@ RecycledWrapperIsCleared ==
                              IN w.key = None /\ ~w.accessed /\ ~w.released
 
 -----------------------------------------------------------------------------
-(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
 \* When no thread begins a new operation, every operation terminates and every scheduled task runs.
 \* Fair: every step that continues an operation, and BeginEviction.  Weak fairness suffices: a thread waits only for the

@@ -273,7 +273,8 @@ AcknowledgeElsewhere ==
     /\ consumer.link.session # "open" /\ m < Len(log) * batch_size /\ m \notin acked
     /\ Become([S EXCEPT !.acked = @ \cup {m}])
 
-\* The client receives an entry.  It drops messages whose acks are grouped, and returns their permits.
+\* The client receives an entry.  It drops messages whose acks are grouped or covered by a cumulative ack, and returns
+\* their permits.
 MessageReceived(s, reply) ==
   LET c == s.consumer
       fresh == {m \in reply.messages \ c.grouped : m > Max(c.cumulative, c.covered)}
@@ -350,7 +351,8 @@ NegativeAcknowledge ==
 -----------------------------------------------------------------------------
 (* Replies. *)
 
-\* A refusal.  `again`: the refusal is retryable.
+\* A refusal.  If it is retryable (`again`), the handler looks the topic up again; otherwise the handler has failed.
+\* Without first_subscribe_is_retried, a consumer that has never been ready fails in either case.
 Refused(s, h, again) ==
   LET failed == Disconnected(s, h, "failed")
   IN IF again /\ (first_subscribe_is_retried \/ h = "producer" \/ s.consumer.link.created)
@@ -360,7 +362,7 @@ Refused(s, h, again) ==
 Subscribed(s) ==
   [s EXCEPT !.consumer.permits = IF s.consumer.link.session = "open" THEN receiver_queue_size ELSE 0]
 
-\* A handler handles the next command.
+\* A handler handles the next command.  Without close_cancels_request, a handler that reconnects ignores a close.
 Handle ==
   \E h \in handler :
     LET link == S[h].link

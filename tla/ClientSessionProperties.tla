@@ -77,13 +77,13 @@ QueuedMessageIsNotSentAgain ==
   ~shared /\ consumer.link.phase = "ready" /\ consumer.link.session = "open" =>
     \A i \in DOMAIN consumer.queue : EntryOf(consumer.queue[i]) < consumer.read
 
-\* A message that the client drops whenever it arrives is acknowledged at the broker, or its ack is grouped.  The client
-\* drops such messages only with `cumulative_ack_hides_for_ever`.
+\* A message that the client drops whenever it arrives is acknowledged at the broker, or the next flush sends its ack.
+\* The client drops such messages only with `cumulative_ack_hides_for_ever`.
 HiddenMessageHasItsAck ==
   0..consumer.covered \subseteq acked \cup consumer.grouped \cup (0..consumer.cumulative)
 
 -----------------------------------------------------------------------------
-(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
 \* Fair for all three: Connect, Accept, Handle, Store, FinishTransfer, Dispatch, Receive, Acknowledge, Flush.  The
 \* broker accepts every request and processes every command, and the application receives and acknowledges every

@@ -5,9 +5,9 @@
 (* model/active_cursors/heap.py and model/active_cursors/sorted_set.py.    *)
 (*                                                                         *)
 (* An item [position, object, cursor] is a tracked cursor; `object` is the *)
-(* number of the cursor object.  In the heap, the item at index k is at    *)
-(* the position of the items at 2k and 2k + 1, or before them.  So the     *)
-(* first item is the slowest.                                              *)
+(* number of the cursor object.  In the heap, the position of the item at  *)
+(* index k is not after those of the items at 2k and 2k + 1.  So the first *)
+(* item is the slowest.                                                    *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
@@ -19,8 +19,8 @@ CONSTANTS
 IsBefore(p, q) == p[1] < q[1] \/ (p[1] = q[1] /\ p[2] < q[2])
 IsAtMost(p, q) == ~IsBefore(q, p)
 
-\* The sequence with another element at index k.  EXCEPT is not used: when TLC 2.15 converts a function to a sequence
-\* before it has evaluated the function, it drops the exceptions.
+\* The sequence with another element at index k.  EXCEPT is not used: TLC 2.15 ignores it in a function that it converts
+\* to a sequence unevaluated.
 Exchanged(seq, k, each) == SubSeq(seq, 1, k - 1) \o <<each>> \o SubSeq(seq, k + 1, Len(seq))
 Without(seq, k) == SubSeq(seq, 1, k - 1) \o SubSeq(seq, k + 1, Len(seq))
 InSet(seq) == {seq[i] : i \in DOMAIN seq}

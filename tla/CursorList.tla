@@ -179,7 +179,8 @@ Updated(s, object, p) ==
        [] p = None /\ node.position = None /\ ~untracked_keeps_position -> WithNode(s, object, untracked)
        [] OTHER -> RemovalPending(WithNode(s, object, untracked), untracked)
 
-\* `compactRemovedNodes`: drops nodes of removed cursors and recomputes counters; pending updates stay pending.
+\* `compactRemovedNodes`: drops nodes of removed cursors, and their pending changes.  If this drops no pending removal,
+\* linked nodes and counters stay.  The updates of other nodes stay pending.
 Compacted(s) ==
   LET Stays(object) == NodeOf(s, object).present
       IsPresent(node) == node.present
@@ -386,8 +387,8 @@ Done(s) ==
 
 IsFlushed(s) == s.removals = <<>> /\ s.updates = <<>>
 
-\* `processPendingPositions`, before a query: rebuilds the list if at least half as many updates are pending as nodes
-\* are tracked; otherwise applies the pending removals, then the pending updates.
+\* `processPendingPositions`, before a query.  If the number of pending updates is at least half of `tracked`, rounded
+\* down, the list is rebuilt.  Otherwise the pending removals are applied, then the pending updates.
 Flushed(before) ==
   LET s == [before EXCEPT !.removed = 0]
       Rest(left) == With(AppliedEach(left), Done)

@@ -72,8 +72,8 @@ EstimatedBytes(size, n) ==
   IN n * ((IF mean > 1 THEN mean ELSE 1) + Overhead)
 
 \* asyncReadEntry of entries low..high of ledger l.  n is the expected read count of an entry from storage.  A request
-\* begins if permits can be granted.  Otherwise the request is queued, or fails if the queue is full.  A request of no
-\* entries, or of entries that do not exist, is rejected.
+\* of no entries, or of entries that do not exist, is rejected.  Any other begins if permits can be granted, or if
+\* max_reads_in_flight_bytes is 0 (no limiter).  Otherwise the request is queued, or fails if the queue is full.
 AfterRead(topic, l, low, high, n) ==
   LET entry_cache == GetEntryCache(Contents, topic)
       c == entry_cache.c
@@ -171,7 +171,8 @@ Replay ==
 -----------------------------------------------------------------------------
 (* Removing. *)
 
-\* invalidateEntries: removes the entries of a topic before a position, in any ledger.
+\* invalidateEntries: removes the entries of a topic before a position, in any ledger.  An entry of a ledger below -1,
+\* which no broker has, stays.
 AfterInvalidation(topic, p) ==
   LET entry_cache == GetEntryCache(Contents, topic)
       Before(e) == e.position[1] < p[1] \/ (e.position[1] = p[1] /\ e.position[2] < p[2])

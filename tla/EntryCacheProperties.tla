@@ -52,7 +52,7 @@ LatestInsertSetsExpectedReadCount ==
     IN key \in Keys(after) => EntryAt(after, key).expected_reads = InitialCount(n)
 
 -----------------------------------------------------------------------------
-(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
 \* If storage keeps answering and readers release their entries, every request completes or fails.
 \* Fair: CompleteStorageRead, Release.  Released entries free the permits for which other requests wait.

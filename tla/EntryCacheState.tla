@@ -124,8 +124,8 @@ Distinct(seq) == LET IsFirst(i) == IndexOf(seq, seq[i]) = i
                      firsts == SelectSeq([i \in DOMAIN seq |-> i], IsFirst)
                  IN [i \in DOMAIN firsts |-> seq[firsts[i]]]
 
-\* The sequence with another element at index i.  EXCEPT is not used: when TLC 2.15 converts a function to a sequence
-\* before it has evaluated the function, it drops the exceptions.
+\* The sequence with another element at index i.  EXCEPT is not used: TLC 2.15 ignores it in a function that it converts
+\* to a sequence unevaluated.
 Exchanged(seq, i, each) == SubSeq(seq, 1, i - 1) \o <<each>> \o SubSeq(seq, i + 1, Len(seq))
 
 IsEntry(slot) == slot # None

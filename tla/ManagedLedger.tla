@@ -250,8 +250,8 @@ WithCopiesNamed(c, n, i, k, low) ==
   IN IF mine = {} THEN [c EXCEPT !.grants = {g \in @ : g.request # n}]
      ELSE With(Renamed(c, <<n, index>>, <<Owner(i, k), NumberOf(p)>>), Rest)
 
-\* The state after request n of subscription i's read of kind k completed, or failed: then it has no entries.  A read of
-\* which a request failed is dropped when all its requests are complete.
+\* The state after request n completed or failed.  A failed request has no entries.  Request n belongs to subscription
+\* i's read of kind k.  If a request of a read failed, the read is dropped when none of its requests is pending.
 Answer(s, i, k, n, low) ==
   LET sub == s.subs[i]
       read == ReadOf(sub, k)
@@ -318,7 +318,8 @@ Pending(sub) == UNION {sub.consumers[k].pending : k \in Connected(sub)}
 \* The n-th consumer, from 0.
 Nth(sub, n) == CHOOSE k \in Connected(sub) : Cardinality({j \in Connected(sub) : j < k}) = n
 
-\* The consumer to which an entry is dispatched, or None.
+\* The consumer to which an entry is dispatched, or None.  Key_Shared: by the key.  Failover: the active consumer, which
+\* is the first.  Shared: the first consumer with permits.
 Selected(sub, i, p) ==
   LET able == {k \in Connected(sub) : sub.consumers[k].permits > 0}
   IN CASE Connected(sub) = {} -> None
@@ -352,7 +353,7 @@ Replayable(sub, i, order, left) ==
           THEN {p} \cup Replayable(sub, i, Tail(order), [left EXCEPT ![who] = @ - 1])
           ELSE Replayable(sub, i, Tail(order), left)
 
-\* The at most n positions of the replay queue that a replay read takes now.
+\* The positions of the replay queue that a replay read takes now: n at most.
 ReplayNow(sub, i, n) ==
   IF TypeOf(i) # "key_shared" THEN FirstOf(sub.replay, n)
   ELSE FirstOf(Replayable(sub, i, InOrder(sub.replay), [k \in Connected(sub) |-> sub.consumers[k].permits]), n)
@@ -389,9 +390,9 @@ AfterConnect(i, who) ==
 
 Connect == \E i \in subscription, who \in consumer : who \notin Connected(subs[i]) /\ Become(AfterConnect(i, who))
 
-\* When the last consumer leaves, outstanding reads are cancelled and the cursor becomes inactive.  Otherwise the
-\* consumer's pending messages are added to the replay queue; a failover subscription restarts reading instead, if
-\* another consumer becomes active.
+\* When the last consumer leaves, outstanding reads are cancelled, the replay queue is emptied, and the cursor becomes
+\* inactive.  Otherwise the consumer's pending messages are added to the replay queue; a failover subscription restarts
+\* reading instead, if another consumer becomes active.
 AfterDisconnect(s, i, who) ==
   LET old == s.subs[i]
       new == [old EXCEPT !.consumers = [k \in DOMAIN @ \ {who} |-> @[k]]]
@@ -538,8 +539,10 @@ RECURSIVE PutBackEach(_, _, _, _)
 PutBackEach(s, i, k, order) ==
   IF order = <<>> THEN s ELSE PutBackEach(PutBack(s, i, k, Head(order)), i, k, Tail(order))
 
-\* sendMessagesToConsumers, for a complete read.  overtaken: the first position of the replay queue is before the read's
-\* min_replayed_position.
+\* sendMessagesToConsumers, for a complete read.  Without consumers, the read is discarded and the cursor is rewound.
+\* The same happens to a cancelled read; but without discards_cancelled_replay_read, a cancelled replay read is
+\* dispatched before the rewind.  A Key_Shared read is overtaken if the first position of the replay queue is before the
+\* read's min_replayed_position: then a replay read is discarded, and the entries of a normal read are put back.
 AfterDispatch(i, k) ==
   LET read == ReadOf(subs[i], k)
       s == WithSubscription(Contents, i, WithRead(subs[i], k, None))

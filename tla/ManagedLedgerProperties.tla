@@ -17,7 +17,7 @@ ActiveCursorHasConsumers ==
                          (counts_reads /\ Connected(subs[i]) # {} => subs[i].active)
 
 -----------------------------------------------------------------------------
-(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
 \* If storage answers, every read completes and is dispatched, and every sent entry is released.
 \* Fair: CompleteStorageRead, Dispatch, Release.

@@ -130,6 +130,7 @@ Accepted(s, e, delay) ==
   IN [s EXCEPT !.nacks = WithNack(@, time, e), !.deadline = DeadlineAfterNack(s, time, delay),
                !.avl_tree = IF due_buckets = "avl_walk" THEN Inserted(@, time) ELSE None]
 
+\* With negative_ids "ledger_fails", a nack with a negative ledger id opens the tracker, but its entry is not stored.
 AfterNack(s, e, c) ==
   LET delay == DelayOf(c)
       is_rejected == \/ s.status = "failed"

@@ -77,7 +77,7 @@ CloseIsFinal ==
      /\ status = "closed" => IsEmpty(Tracker) /\ InRuns(IsSilent) /\ InNacks(IsRejected)
 
 -----------------------------------------------------------------------------
-(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
 \* If time advances, the timer task runs and nacks stop, every pending nack is eventually redelivered.
 \* Fair: AdvanceTime, RunTimerTask.  RunTimerTask is fair because AdvanceTime may give the timer any lag.  That the

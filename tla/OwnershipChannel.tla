@@ -96,7 +96,7 @@ NamesWrongBrokers(l, r) ==
        [] OTHER -> FALSE
 
 \* ServiceUnitStateDataConflictResolver.shouldKeepLeft: whether the existing record l is kept, and the new one r
-\* rejected.  With version_gap "accepted", the topic accepts any larger version that is not the next one.
+\* rejected.  With version_gap "accepted", the topic accepts a version that skips versions, without further checks.
 IsKept(l, r) ==
   IF r = None THEN FALSE
   ELSE IF l # None /\ versions = "checked" /\ (l # None => r.version # l.version + 1)
@@ -120,8 +120,8 @@ IsOrphan(r, b) ==
 -----------------------------------------------------------------------------
 (* Clean-ups. *)
 
-\* Whether a clean-up retries the bundle until the bundle's record no longer names the target.
 IsSystem(k) == k >= bundles - system_bundles
+\* Whether a clean-up retries the bundle until the bundle's record no longer names the target.
 IsRetried(k) == clean_up_retries = "all" \/ (clean_up_retries = "ordinary" /\ ~IsSystem(k))
 
 \* The orphans of target b in a view: those whose override is retried if `again`, else the other ones.
@@ -345,8 +345,8 @@ Stopped(s, b) ==
   [NotLed(s, b) EXCEPT !.cluster[b] = [StartedBroker(NoRecords, 0) EXCEPT !.up = FALSE,
                                                                           !.registered = s.cluster[b].registered]]
 
-\* Restart: a started broker has the accepted records in its view, and has read the whole log.  By restart_resumes, it
-\* begins the handlers of records in flight.
+\* Restart: a started broker has the accepted records in its view, and has read the whole log.  restart_resumes says for
+\* which records in flight it begins the handlers.
 Crash == \E b \in broker : cluster[b].up /\ Become(Stopped(S, b))
 Restart ==
   \E b \in broker :

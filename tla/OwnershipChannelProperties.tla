@@ -34,7 +34,7 @@ DeletedBundleIsNotAssignedAgain ==
          StateOf(settled'[k]) \notin InFlight \cup {"Owned"}]_vars
 
 -----------------------------------------------------------------------------
-(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
 \* If some broker runs, every bundle is eventually Owned by a running registered broker, or has no owner and is not in
 \* flight.

@@ -86,8 +86,9 @@ WithAppend(s, request) ==
   IF batched_writes THEN [s EXCEPT !.buffer = Append(@, request)] ELSE [s EXCEPT !.in_flight = Append(@, <<request>>)]
 
 \* A ready handle takes a request.  An ack that conflicts is rejected.  The value is [s, result].  As shipped
-\* (~commit_and_abort_cover_both_types), a commit or abort ends acks of one type only, which is fixed here: cumulative
-\* if any transaction has a pending cumulative ack.  If that is another transaction, a commit completes without record.
+\* (~commit_and_abort_cover_both_types), a commit or abort ends acks of one type only.  The type is fixed here: it is
+\* cumulative if any transaction has a pending cumulative ack.  If this ack is not the committing transaction's, the
+\* commit completes without a record.
 Accepted(s, request) ==
   LET r == request.record
       Queued(after) == [s |-> after, result |-> "queued"]
@@ -207,7 +208,8 @@ WithAppliedAck(s, r) ==
      ELSE IF is_late /\ ~r.cumulative /\ NeverCompletes(s, r) THEN Result(s, "")
      ELSE Result(WithPendingAck(s, r), "done")
 
-\* Applies a durable record.  The value is [s, result]; the result is "" if the future never completes.
+\* Applies a durable record.  The value is [s, result]; the result is "" if the future never completes.  If the cursor
+\* rejects the acks of a commit, they stay pending and the commit fails; with rejected_commit "drop", they are dropped.
 Applied(s, request, cursor_rejects) ==
   LET r == request.record
       Ended(ended) ==

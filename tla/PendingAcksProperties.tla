@@ -131,7 +131,7 @@ ReplayedCumulativeAckKeepsItsAckSet ==
   IN InReads(Holds)
 
 -----------------------------------------------------------------------------
-(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
 \* If its reads succeed, every replay ends.
 \* Fair: ReadEntry, EndReplay.  The log is finite, and every read processes one entry.

@@ -171,8 +171,8 @@ NewEntry(c, p, b, n) ==
   [cache |-> c, position |-> p, bytes |-> b, expected_reads |-> InitialCount(n), copies |-> 0,
    timestamp_ns |-> 0, requeue_count |-> 0, accessed |-> FALSE, released |-> FALSE]
 
-\* RangeCache.put: appends an absent entry.  A put at a cached position is rejected.  Unless duplicate_put is "keep",
-\* the cached entry then gets a new handler with the read count of the rejected entry (updateIfCached).
+\* RangeCache.put: appends an absent entry.  A put at a cached position is rejected.  Unless duplicate_put is "keep", or
+\* the cached value is deallocated, the cached entry gets a new handler, with the rejected one's count (updateIfCached).
 AfterPut(c, p, b, n) ==
   LET present == Find(Contents, c, p)
       Chosen(e) == e = present

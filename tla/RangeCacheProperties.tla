@@ -56,7 +56,7 @@ SizePassFreesRequestedBytes ==
     LET left == Bytes(Entries(AfterSizePass(goal))) IN left = 0 \/ Bytes(Entries(Contents)) - left >= goal
 
 -----------------------------------------------------------------------------
-(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
 \* When puts and lookups have stopped, time passes empty the caches, whatever the read counts are.
 \* Fair: Advance, TimePass.  Every entry expires; a time pass then removes or requeues the entry.  Requeues for expected

@@ -446,8 +446,8 @@ AfterFailRead(s) ==
 -----------------------------------------------------------------------------
 (* The canonical form, and the actions.  A rejected request is no step. *)
 
-\* The first id that a later step can refer to.  It is 0 if the empty low watermark is 0, because id 0 then has a
-\* meaning.
+\* The first id that a later step can refer to.  With empty_low_watermark "zero" it is 0, so ids are not renumbered: the
+\* low watermark 0 would not change with them.
 FirstId(s) ==
   IF empty_low_watermark = "zero" THEN 0
   ELSE Least({r.txn : r \in RecordsOf(s.log) \cup PendingRecords(s)} \cup {t.id : t \in s.txns}

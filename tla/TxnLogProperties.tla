@@ -10,9 +10,9 @@
 (* tests this result.                                                        *)
 (*                                                                           *)
 (* Most invariants compare the store with the transactions that the log      *)
-(* describes (LoggedTransactions).  This module states the rules of          *)
-(* TxnLog.tla for these transactions a second time, so an invariant detects  *)
-(* an error in them.  "Confirmed" means that the future of the request       *)
+(* describes (LoggedTransactions).  This module states the effects of        *)
+(* records a second time: an error in the effects that TxnLog.tla states     *)
+(* violates an invariant.  "Confirmed" means that the future of the request  *)
 (* completed with success, or that a replay found the record.                *)
 (*                                                                           *)
 (* The order of deletions: a record of an ended transaction is deleted only  *)
@@ -151,7 +151,7 @@ StoreStopsAfterAmbiguousAppend ==
   IN InFailures(Stopped)
 
 -----------------------------------------------------------------------------
-(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
 \* Every pending request completes.
 \* Fair: Flush, CompleteWrite.  The buffer is flushed, and the ledger completes each write.

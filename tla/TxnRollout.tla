@@ -73,7 +73,7 @@ LastOf(log) == log.ledgers[Len(log.ledgers)]
 FrontOf(log) == SubSeq(log.ledgers, 1, Len(log.ledgers) - 1)
 
 \* Rolls over to a new ledger, which replaces an empty last ledger.  If the replaced ledger was the recorded one, the
-\* ledger before it now represents it.
+\* ledger before takes its place; without such a ledger, the recorded ledger counts as trimmed (0).
 RolledOver(log) ==
   IF LastOf(log) # <<>> THEN [log EXCEPT !.ledgers = Append(@, <<>>)]
   ELSE [log EXCEPT !.last_batched_ledger = IF @ = Len(log.ledgers) THEN @ - 1 ELSE @]

@@ -49,7 +49,7 @@ EndedTransactionIsNotReopened ==
 EndedTransactionIsDeleted == \A k \in Stores : LET all == EntriesOf(logs[k]) IN \A i \in DOMAIN all : all[i].ended = 0
 
 -----------------------------------------------------------------------------
-(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
 \* Eventually all flags are off and every recorded last ledger is trimmed.
 \* Fair: TurnFlagsOff, ReopenStores, EndTransactions, Trim, RecordLastLedgers.  These are the operators' steps for a

@@ -150,8 +150,9 @@ Buffered(s, record) ==
   IN With([s EXCEPT !.buffer = Append(@, each), !.size = @ + record.size,
                     !.timer = IF begins THEN max_delay_ms ELSE @], Then)
 
-\* The task of a record: buffers the record.  A record of max size or more flushes the buffer, and is then written
-\* alone.
+\* The task of a record: buffers the record.  If the writer is not open, or the record's size cannot be computed, the
+\* callback fails.  A record of max size or more flushes the buffer, and is then written alone.  With size_limit "cap",
+\* a record with which the buffer would exceed max size flushes the buffer, and is then buffered.
 AfterRecordTask(s, record) ==
   LET is_large == record.size >= max_bytes
       is_due == s.buffer # <<>> /\ (is_large \/ (size_limit = "cap" /\ s.size + record.size > max_bytes))
@@ -161,7 +162,8 @@ AfterRecordTask(s, record) ==
      ELSE IF FlushThrows(s) THEN s
      ELSE With(Flushed(s), Then)
 
-\* The task of the timer (a tick): flushes the buffer, and re-arms the timer unless the writer is closing.
+\* The task of the timer (a tick): flushes the buffer.  If the writer is open, the tick re-arms the timer; with
+\* delay_from "first_record", only if the flush left records.
 AfterTick(s) ==
   LET Rearmed(t) == IF t.status = "open" /\ (delay_from = "tick" \/ t.buffer # <<>>)
                     THEN [t EXCEPT !.timer = max_delay_ms] ELSE t

@@ -67,7 +67,7 @@ ClosedWriterHasEmptyBuffer == status = "closed" => buffer = <<>> /\ size = 0
 CompletedCloseMeansClosed == LET after == AfterClose(Contents) IN after.is_done = (after.status = "closed")
 
 -----------------------------------------------------------------------------
-(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Fairness"). *)
+(* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
 \* Every buffered record of an open writer is eventually flushed.
 \* Fair: AdvanceTime, RunWriterTasks.  The timer reaches its deadline, and the executor runs its tick, which flushes the
