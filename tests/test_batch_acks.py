@@ -53,7 +53,7 @@ WRITE = [("flush",), ("written",)]
 
 
 def after(cfg: Config, *steps: tuple[Any, ...], start_at: State | None = None) -> tuple[State, Any]:
-    """Returns the state after some actions, and the last outcome. The implementation must agree (reference only)."""
+    """Returns the state after some actions, and the last outcome. Under the reference, the implementation must agree."""
     s, outcomes = stepped(m.batch_acks, cfg, steps, start_at, BatchAcks)
     return s, outcomes[-1]
 

@@ -92,7 +92,7 @@ def replayed(cache: Any, logs: list[Log], objects: int = 2000) -> float:
 
 
 def sanity(make: Any) -> float:
-    """Returns the hit ratio of that stream in a cache of 40 objects."""
+    """Returns the hit ratio of the stream of `replayed` in a cache of 40 objects."""
     logs = [Log()]
     return round(replayed(make(Environment(logs, 40)), logs), 4)
 
@@ -134,7 +134,7 @@ def test_no_policy_at_all_beats_the_optimum(workload: str) -> None:
 
 
 def test_a_cache_that_is_too_large_beats_the_optimum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control of the tests before: a cache that exceeds its size is detected."""
+    """The control of the two tests above: a cache that exceeds its size is detected."""
     too_large = POLICIES["lru"]._replace(make=lambda env: LRU(env._replace(max_bytes=8 * env.max_bytes)))
     monkeypatch.setitem(POLICIES, "lru", too_large)
     assert beaten("tailing", ["lru", "5.0"]) == ["lru"]
@@ -192,13 +192,13 @@ def test_a_seed_determines_every_number() -> None:
     assert run_cell(cell("rolling_restart", "5.0", seed=1))[0]["reads"] != measured("rolling_restart", "5.0")["reads"]
 
 
-def test_sizes_are_kept() -> None:
-    """At the end of an event, only the stash of the first draft is above the maximum."""
+def test_only_the_stash_exceeds_the_maximum_size() -> None:
+    """The size is measured at the end of each event. The stash is that of PIP-430's first draft."""
     rows = [measured("tailing", name) for name in ("4.0", "fifo", "stash", "4.1", "5.0", "lru")]
     assert [r["policy"] for r in rows if r["bytes_cached_peak"] > r["cache_bytes"]] == ["stash"]
 
 
-# ---- requirements of Pulsar's own tests, on its settings
+# ---- requirements of Pulsar's own tests, with their settings
 
 
 def ran(plan: Plan, policy: str = "5.0", size: int = 1 << 20) -> Simulation:
@@ -252,7 +252,7 @@ def test_messages_of_a_consumer_that_leaves_are_read_again() -> None:
     after = {policy: ran(plan, policy) for policy in ("4.0", "4.0-mark-delete", "5.0", "lru")}
     assert {(each.reads, each.consumed) for each in after.values()} == {(18, 10)}
     assert {each.cursors[0].first_unacked for each in after.values()} == {10}
-    # released when they were sent: without expected reads, and older than the TTL
+    # an entry is released when it is sent: then no read of it is expected, and it is evicted after the TTL
     assert {name: each.storage_entries for name, each in after.items()} == {
         "4.0": 8,
         "4.0-mark-delete": 8,
@@ -308,8 +308,8 @@ def test_reads_end_with_a_ledger_and_acknowledged_ledgers_leave_the_cache() -> N
 # ---- the caches
 
 
-class Behind(Simple):
-    """The queue of `impl/range_cache` without counts, behind the read path of branch 4.0."""
+class SimpleWithQueue(Simple):
+    """The read path of branch 4.0 (`Simple`) with the queue of `impl/range_cache`, without counts."""
 
     def __init__(self, env: Environment) -> None:
         super().__init__(env, Rules(None, 0, invalidates=False))
@@ -352,7 +352,7 @@ def test_both_read_paths_cost_the_same(workload: str) -> None:
         max_requeue_times=0,
         extend_ttl_of_recently_accessed=True,
     )
-    ours, theirs = totals(workload, lambda env: Central(env, settings)), totals(workload, Behind)
+    ours, theirs = totals(workload, lambda env: Central(env, settings)), totals(workload, SimpleWithQueue)
     assert ours.storage_reads > 10
     assert ours._replace(dead_mean=None, visits=0) == theirs._replace(dead_mean=None, visits=0)
 
@@ -371,7 +371,7 @@ def test_whole_ranges_of_branch_4_0_cost_more_than_gaps() -> None:
     ("queue", "profile", "differs"), [(Stash, "stash", Queue), (SeparateCounters, "separate-counters", Queue)]
 )
 def test_variants_of_the_queue_are_those_of_the_model(queue: Any, profile: str, differs: Any) -> None:
-    """A variant returns what the model returns under its profile; the shipped queue does not."""
+    """A variant returns what the model returns under the variant's profile; the shipped queue does not."""
     subject = find_subject("range_cache")
     disagreed = 0
     for seed in range(40):

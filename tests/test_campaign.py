@@ -43,7 +43,7 @@ TRACES = 2 * BLOCK + 7
 
 
 class Cut(Inline):
-    """Runs tasks in this process, and divides the work among them as for a number of slots."""
+    """Runs tasks in this process. The campaign cuts its work into tasks as if there were this number of slots."""
 
     def __init__(self, slots: int) -> None:
         super().__init__()

@@ -173,7 +173,7 @@ def test_a_shipped_version_shows_its_defects(brokerproof: Any) -> None:
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_seconds_bound_a_run_with_shrinking(brokerproof: Any, jobs: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each reading advances the clock. A run may exceed its seconds by a reading or two for each cause."""
+    """Each reading of the clock advances it. A run may exceed its seconds by a reading or two for each cause."""
     clock = ticking(0.005)
     for module in ("fuzz.commands.fuzz", "fuzz.campaign.local", "fuzz.run.shrink"):
         monkeypatch.setattr(f"{module}.time", clock)
@@ -556,7 +556,7 @@ def test_an_interrupt_is_one_line_and_a_code_of_its_own(command: str, seconds: f
 
 @pytest.mark.parametrize("how", ["spawn", "fork"])
 def test_a_worker_never_sees_an_interrupt(how: str) -> None:
-    """This includes the first worker, with which Python starts its resource tracker, which unblocks the signal."""
+    """The first worker is tested: with it, Python starts its resource tracker, and the tracker unblocks the signal."""
     code = f"""if True:
         import signal
         from fuzz.platform.processes import Workers

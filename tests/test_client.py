@@ -163,7 +163,7 @@ def test_ack_sets_are_those_of_the_batch_at_each_flush(harness: Harness) -> None
 
 
 def test_a_consumer_conserves_permits(harness: Harness) -> None:
-    """A receiver queue used up and granted again, a lost ack, an entry with a wrong checksum."""
+    """The receiver queue is used up and granted again, an ack is lost, and an entry has a wrong checksum."""
     scenario = find_scenario("consumer")
     steps = (("send", 8), ("receive", 7), ("corrupt", 1), ("lose",))
     observed = execute(harness, scenario, Schedule({"kind": 1}, steps))
@@ -330,7 +330,7 @@ def acked(*ids: Any, left: Any = (), mark_delete: int = -1, kind: str = "acknowl
 
 
 def test_a_cumulative_ack_by_a_deserialized_id_is_an_ack_by_id() -> None:
-    """It acknowledges the messages up to its own. The client may send it in place of all acks before it."""
+    """A cumulative ack covers the messages up to its own. The client may send it in place of all earlier acks."""
     kept = acked(left=[(0, 2)], kind="acknowledge_cumulative_id")
     assert messages_not_removed(kept, by_id=True) == [(0, 0), (0, 1)]
     assert messages_not_removed(kept, by_id=False) == []
@@ -409,7 +409,7 @@ VIOLATING = {
 }
 
 
-#: A second violation of some contracts: a known deviation has the effects of the first.
+#: Another violation of some contracts: a known deviation could have caused the one in `VIOLATING`, but not this one.
 OTHERWISE = {
     "later_nack_postpones_no_redelivery": nacked((0, 0), (260, 1), commands=((420, 0), (560, 1))),
     "redelivery_is_in_time": nacked((0, 0), delay=500, commands=((720, 0),)),

@@ -36,7 +36,7 @@ def after(cfg: Config, *steps: tuple[Any, ...], on: State | None = None) -> tupl
 
 
 def put(*entries: int, expected_reads: int = 1) -> list[tuple[Any, ...]]:
-    """Returns inserts of ten bytes each."""
+    """Returns inserts of these entries, of ten bytes each."""
     return [("insert", 0, Position(1, entry), 10, expected_reads) for entry in entries]
 
 
@@ -44,7 +44,7 @@ def live(s: State) -> list[Entry]:
     return [e for e in s.ranges.queue if e is not None]
 
 
-def test_of_two_rows_of_a_ledger_the_last_counts() -> None:
+def test_of_two_rows_for_one_ledger_in_storage_the_last_one_counts() -> None:
     cfg = BASE._replace(stored=(TEN, Stored(0, 1, (7,))))
     target = Target(find_subject("entry_cache"), m.entry_cache.profiles["reference"]).with_config(cfg)
     asked = [Call("read_one", (0, Position(1, 0))), Call("read", (0, 1, 0, 1, 1))]
@@ -103,7 +103,7 @@ def test_entries_are_accepted_while_a_task_waits_and_only_one_is_begun() -> None
     assert (s.tasks, s.total_bytes) == (1, 130)
     s, evicted = after(BASE, ("run_eviction_task",), on=s)
     assert (evicted, s.eviction_in_progress, s.tasks, s.total_bytes) == (6, False, 0, 50), (
-        "the one that expects no reads goes first"
+        "the entry that expects no reads is evicted first"
     )
 
 
@@ -112,11 +112,11 @@ def test_a_task_checks_the_trigger_again() -> None:
     assert (evicted, s.total_bytes, s.eviction_in_progress) == (0, 10, False)
 
 
-def test_the_periodic_eviction_leaves_the_mark_to_the_task() -> None:
+def test_the_periodic_eviction_does_not_clear_eviction_in_progress() -> None:
     steps = *put(*range(10)), ("do_cache_eviction",), *put(*range(10))
     assert after(BASE, *steps)[0].tasks == 1
     shipped, _ = after(AS_SHIPPED, *steps)
-    assert shipped.tasks == 2, "the shipped version clears the mark, so a second task is scheduled"
+    assert shipped.tasks == 2, "the shipped version clears it, so a second task is scheduled"
 
 
 def test_a_watermark_above_the_trigger_evicts_entry_by_entry() -> None:
@@ -210,7 +210,7 @@ def test_gaps_are_read_one_by_one() -> None:
     assert got(after(BASE, ("complete_storage_read", 3, True), on=s)[1]) == [(1, True, [0, 1, 2, 3, 4])]
 
 
-def test_a_mixed_read_whose_gap_fails_is_read_again_in_one_piece() -> None:
+def test_a_partial_hit_whose_gap_fails_is_read_again_in_one_piece() -> None:
     """As recorded (partial_hit_storage_fails), the shipped version lowers the counts of entries 1 and 3 from 3 to 2."""
     steps = *put(1, 3, expected_reads=3), ("fail_next_storage_reads", 1), ("read", 0, 1, 0, 4, 1)
     s, outcome = after(AT_ONCE._replace(max_bytes=1000), *steps)
@@ -234,10 +234,10 @@ def test_short_answer_completes_a_read_but_not_a_gap() -> None:
     s, outcome = after(BASE, *put(0), ("read", 0, 1, 0, 4, 1), ("answer_oddly", 1, 2, "short"))
     assert got(outcome) == []
     assert issued(outcome) == [(0, 4)]
-    assert sorted(e.position.entry for e in live(s)) == [0, 1, 2], "what came is cached all the same"
+    assert sorted(e.position.entry for e in live(s)) == [0, 1, 2], "the entries that storage returned are cached"
 
 
-def test_mixed_read_with_short_answer_hung_in_older_versions() -> None:
+def test_partial_hit_with_short_answer_hung_in_older_versions() -> None:
     cfg = BASE._replace(short_answer="never_answered")
     s, outcome = after(cfg, *put(0), ("read", 0, 1, 0, 4, 1), ("answer_oddly", 1, 2, "short"))
     assert (got(outcome), issued(outcome)) == ([], [])
@@ -252,7 +252,7 @@ def test_unrequested_entries_are_dropped(oddity: str) -> None:
     assert [e.position for e in live(s)] == [Position(1, 2), Position(1, 3)]
 
 
-def test_mixed_read_with_short_answer_fails_in_later_versions() -> None:
+def test_partial_hit_with_short_answer_fails_in_later_versions() -> None:
     cfg = BASE._replace(short_answer="fails")
     s, outcome = after(cfg, *put(0), ("read", 0, 1, 0, 4, 1), ("answer_oddly", 1, 2, "short"))
     assert (got(outcome), issued(outcome)) == ([(1, False, [])], [])
@@ -282,7 +282,7 @@ def test_shipped_cache_takes_whatever_storage_returns(oddity: str, cached: list[
 
 @pytest.mark.parametrize(("version", "count"), [("pulsar-4.1", 1), ("pulsar-5.0", 2)])
 def test_duplicate_entry_of_an_answer_replaces_the_handler_in_5_0(version: str, count: int) -> None:
-    """The release of the delivered copy then leaves the count of the cached entry."""
+    """Then the release of the delivered copy does not lower the count of the cached entry."""
     cfg = AS_SHIPPED._replace(duplicate_put=m.entry_cache.profiles[version].config.duplicate_put)
     s, _ = after(cfg, ("read", 0, 1, 0, 1, 2), ("answer_oddly", 1, 1, "twice"), ("release", 1))
     assert [e.expected_reads for e in live(s)] == [count]
@@ -356,7 +356,7 @@ def test_failed_read_fails_joined_requests_after_their_other_parts_complete() ->
     assert got(outcome) == [(1, False, []), (2, False, [])]
     s, outcome = after(BASE, ("complete_storage_read", 2, True), on=s)
     assert got(outcome) == [(3, False, [])]
-    assert [e.expected_reads for e in live(s)] == [1, 1], "brought, and never delivered"
+    assert [e.expected_reads for e in live(s)] == [1, 1], "read from storage, and never delivered"
 
 
 @pytest.mark.parametrize("step", [("invalidate_ledger", 0, 1), ("clear_cache", 0), ("clear_all",)])
@@ -367,7 +367,7 @@ def test_reads_are_not_joined_after_an_invalidation(step: tuple[Any, ...]) -> No
 
 def test_read_that_misses_on_the_right_is_preferred() -> None:
     s, outcome = after(BASE, ("read", 0, 1, 4, 6, 1), ("read", 0, 1, 0, 1, 1), ("read", 0, 1, 1, 5, 1))
-    assert issued(outcome) == [(2, 3)], "what the first read has is joined for the rest"
+    assert issued(outcome) == [(2, 3)], "entries 4 and 5 come from the first read, which is joined, too"
     assert [len(r.waiting) for r in s.reads] == [2, 2, 1]
 
 
@@ -397,9 +397,9 @@ def test_a_removed_cache_may_still_be_filled_but_is_never_found() -> None:
     assert issued(outcome) == [(0, 1)]
     assert (s.topic_caches[0], s.total_bytes, [e.cache for e in live(s)]) == (2, 20, [0, 0])
     s, _ = after(BASE, ("clear_all",), on=s)
-    assert s.total_bytes == 20, "clearing all does not reach it"
+    assert s.total_bytes == 20, "`clear_all` does not clear the removed cache"
     s, _ = after(BASE, ("set_max_cache_bytes", 10), ("do_cache_eviction",), on=s)
-    assert s.total_bytes == 0, "evicting does"
+    assert s.total_bytes == 0, "an eviction does"
 
 
 def test_a_cache_made_while_the_maximum_is_zero_stays_disabled() -> None:

@@ -1,6 +1,6 @@
 """The explorer: exact counts, shortest counterexamples, and the failures that it must find.
 
-A *walk* (`cover`) executes every transition of an explored graph, in runs from the initial state.
+The *edge cover* (`cover`) executes every transition of an explored graph, in traces from the initial state.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_every_transition_is_run_from_the_first_state(name: str) -> None:
     assert walked.transitions == found.transitions
 
 
-def test_the_walk_finds_a_difference_that_only_a_run_shows() -> None:
+def test_the_edge_cover_finds_a_difference_that_only_a_trace_shows() -> None:
     """The constructor of the implementation ignores a setting. `load`, which the explorer uses, sets it."""
     space = find_space(seed_bug(find_mutant("max-requeue-setting-ignored-at-start")), "smoke")
     found = explore(space, properties=False)
@@ -80,15 +80,15 @@ def smoke() -> Graph:
     return graph
 
 
-def walk(implementation: type, graph: Graph) -> Finding:
-    """Returns the finding of a walk with an implementation of range_cache."""
+def edge_cover_finding(implementation: type, graph: Graph) -> Finding:
+    """Returns the finding of the edge cover with an implementation of range_cache."""
     finding = cover(Space(replace(RANGE_CACHE, implementation=implementation), "reference", SMOKE), graph).finding
     assert finding is not None
     return finding
 
 
 class Wrong(RANGE_CACHE.implementation):  # type: ignore[misc]
-    """Is wrong after its first step. If `heals`, `load` and `check` repair it: only a replay calls them."""
+    """Is wrong after its first step. If `heals`, a call of `load` or `check` repairs it. Only a replay calls these."""
 
     steps, checked, heals = 0, False, True
 
@@ -108,14 +108,14 @@ class Wrong(RANGE_CACHE.implementation):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(("heals", "cause"), [(True, "unstable:cover"), (False, "view:now_ns")])
-def test_finding_of_the_walk_that_a_replay_does_not_show_is_unstable(heals: bool, cause: str, smoke: Graph) -> None:
-    """The paths to the remaining transitions fail, too. The walk must end nevertheless."""
-    finding = walk(type("Body", (Wrong,), {"heals": heals}), smoke)
+def test_finding_of_the_edge_cover_that_no_replay_shows_is_unstable(heals: bool, cause: str, smoke: Graph) -> None:
+    """The paths to the remaining transitions fail, too. The edge cover must end nevertheless."""
+    finding = edge_cover_finding(type("Body", (Wrong,), {"heals": heals}), smoke)
     assert str(finding.cause) == cause
     assert [call.action for call in finding.calls].count("advance") == 2
 
 
-def test_walk_that_does_not_end_is_a_hang(smoke: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edge_cover_that_does_not_end_is_a_hang(smoke: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     class Endless(RANGE_CACHE.implementation):  # type: ignore[misc]
         def clear(self, cache: int) -> Any:
             while self.now_ns:
@@ -123,19 +123,19 @@ def test_walk_that_does_not_end_is_a_hang(smoke: Graph, monkeypatch: pytest.Monk
             return super().clear(cache)
 
     monkeypatch.setattr("fuzz.explore.edge_cover._HANG_SECONDS", 0.5)
-    assert walk(Endless, smoke).cause == Cause(Kind.HANG, "clear")
+    assert edge_cover_finding(Endless, smoke).cause == Cause(Kind.HANG, "clear")
 
 
-def test_a_walk_checks_no_property() -> None:
-    """A property that fails earlier, at the second put, must not hide the difference."""
+def test_the_edge_cover_checks_no_property_without_history_variables() -> None:
+    """Such a property fails earlier, at the second put, and must not hide the difference."""
 
     @always(RANGE_CACHE.machine, on=("put",))
     def every_put_adds(cfg: Any, before: Any, event: Event, after: Any) -> bool:
         """Every put adds an entry, which is false of a duplicate."""
         return bool(event.outcome)
 
-    claims = ModuleType("claims")
-    vars(claims)["every_put_adds"] = every_put_adds
+    properties = ModuleType("properties")
+    vars(properties)["every_put_adds"] = every_put_adds
 
     class Late(RANGE_CACHE.implementation):  # type: ignore[misc]
         puts = 0
@@ -149,7 +149,7 @@ def test_a_walk_checks_no_property() -> None:
             self.now_ns += self.puts > 0
             return super().time_pass(threshold_ns)
 
-    space = Space(replace(RANGE_CACHE, implementation=Late, invariants=claims), "reference", SMOKE)
+    space = Space(replace(RANGE_CACHE, implementation=Late, invariants=properties), "reference", SMOKE)
     graph = explore(space, implementation=False, properties=False).graph
     assert graph is not None
     finding = cover(space, graph).finding
@@ -182,7 +182,7 @@ def torn() -> Space:
     return find_space(seed_source("range_cache", "model.range_cache", source.replace(rule, wrong)), "smoke")
 
 
-def test_a_canonical_form_that_joins_states_is_a_finding_of_the_walk(torn: Space) -> None:
+def test_a_canonical_form_that_joins_states_is_a_finding_of_the_edge_cover(torn: Space) -> None:
     graph = explore(torn, implementation=False, properties=False).graph
     assert graph is not None
     finding = cover(torn, graph).finding
@@ -310,9 +310,9 @@ def test_false_property_is_reported_beside_a_difference_on_its_path() -> None:
             self.now_ns += 1
             return super().put(*arguments)
 
-    claims = ModuleType("claims")
-    vars(claims)["queue_is_short"] = queue_is_short
-    space = Space(replace(RANGE_CACHE, implementation=Late, invariants=claims), "reference", SMOKE)
+    properties = ModuleType("properties")
+    vars(properties)["queue_is_short"] = queue_is_short
+    space = Space(replace(RANGE_CACHE, implementation=Late, invariants=properties), "reference", SMOKE)
     assert {str(v.cause) for v in explore(space, jobs=1).violations} == {
         "property:queue_is_short",
         "view:now_ns",
@@ -422,9 +422,9 @@ def test_an_exception_of_a_property_is_a_finding() -> None:
         """It has no value with five tokens before."""
         return bool(1 // (before.tokens - 5) <= 1)
 
-    claims = ModuleType("claims")
-    vars(claims).update(raises_in_a_state=raises_in_a_state, raises_at_a_step=raises_at_a_step)
-    space = Space(replace(CANARY, invariants=claims), "reference", CANARY.scopes["smoke"])
+    properties = ModuleType("properties")
+    vars(properties).update(raises_in_a_state=raises_in_a_state, raises_at_a_step=raises_at_a_step)
+    space = Space(replace(CANARY, invariants=properties), "reference", CANARY.scopes["smoke"])
     expected = ["crash:add ZeroDivisionError", "crash:take ZeroDivisionError"]
     assert causes(space, implementation=False) == expected
     assert causes(space) == [*expected, "view:tokens"]
@@ -459,11 +459,11 @@ def test_a_property_that_hangs_is_not_blamed_on_a_call(
             pass
         return True
 
-    claims = ModuleType("claims")
-    vars(claims)["hangs"] = hangs_at_a_step if of_step else hangs_in_a_state
+    properties = ModuleType("properties")
+    vars(properties)["hangs"] = hangs_at_a_step if of_step else hangs_in_a_state
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 0.2)
     scope = replace(CANARY.scopes["smoke"], bounds={"taken": bound})
-    space = Space(replace(CANARY, invariants=claims), "reference", scope)
+    space = Space(replace(CANARY, invariants=properties), "reference", scope)
     [violation] = explore(space, implementation=False, jobs=1).violations
     assert violation.cause == Cause(Kind.HANG, "property")
     assert violation.calls[-1].action == "take"

@@ -1,4 +1,4 @@
-"""Concurrent histories: linearizability against the model, the recorder, and a race that is found."""
+"""Concurrent histories (the calls of several threads, with times): which are linearizable, and how they are recorded."""
 
 from __future__ import annotations
 
@@ -96,7 +96,10 @@ def test_verdicts_equal_those_of_trying_all_orders() -> None:
 
 
 def test_a_reduction_and_a_tally_change_no_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A register counts its changes. No outcome shows the count, and the value matters only to later reads."""
+    """The state of the register is its value and its number of changes.
+
+    The number is a tally: no outcome shows it. The reduction drops a value that no later operation reads.
+    """
 
     def counting(operation: Register, state: tuple[int, int]) -> list[tuple[int, int]]:
         return [(value, state[1] + (value != state[0])) for value in steps(operation, state[0])]
@@ -114,7 +117,8 @@ def test_a_reduction_and_a_tally_change_no_verdict(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("fuzz.run.linearize._MOST_POINTS", (1, 2, inf))
     monkeypatch.setattr("fuzz.run.linearize._MOST_REDUCED", (3, inf))
-    monkeypatch.setattr("fuzz.run.linearize._MOST_NODES", -1000)  # later operations change at every return
+    # the search asks for the reduction at every return, with the operations that are later then
+    monkeypatch.setattr("fuzz.run.linearize._MOST_NODES", -1000)
     chance, results = random.Random(7), list[tuple[Result, bool]]()
     tally = Tally(lambda state: state[1], lambda state, number: (state[0], number))
     for _ in range(400):
@@ -140,7 +144,7 @@ def test_a_reduction_and_a_tally_change_no_verdict(monkeypatch: pytest.MonkeyPat
     assert min(results.count(each) for each in set(results)) > 20
 
 
-def test_the_end_counts_and_a_budget_ends_the_search() -> None:
+def test_the_final_state_is_judged_and_a_budget_ends_the_search() -> None:
     given = history(("a", 0, 3, ("write", 1)), ("b", 1, 5, ("write", 2)))
     assert linearize(given, 0, steps, accepts=lambda state: state == 1).result is Result.LINEARIZABLE
     assert linearize([], 0, steps, accepts=lambda state: state == 1).result is Result.NOT_LINEARIZABLE
@@ -161,7 +165,7 @@ def test_independent_parts_are_decided_one_by_one() -> None:
 
 
 def test_no_outline_judges_a_part_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The coarse model demands a write before each read. Each part has only one of the two."""
+    """The coarse model allows a read only after a write. The write and the read are in different parts."""
     monkeypatch.setattr("fuzz.run.linearize._MOST_POINTS", (0, inf))
     given = history(("a", 0, 1, ("write", 0)), ("b", 2, 3, ("read", 0)))
     coarse = CoarseModel(0, lambda operation, state: [1] if operation[0] == "write" or state else [])
@@ -321,7 +325,10 @@ REDUCED = [name for name in subject_names() if find_subject(name).reduction is n
 
 
 def disagreement(subject: Subject, reduction: Any, seed: int, profile: str) -> tuple[str, int]:
-    """Returns the first action that distinguishes a state from its representative (or ""), and how many differ."""
+    """Returns the first action that distinguishes a state from its representative, or "" if no action does.
+
+    Also returns how many states differ from their representatives.
+    """
     base, differing = find_profile(subject, profile), 0
     cfg, machine, calls = (
         plan_trace(subject, base, seed)[0].config,
@@ -420,7 +427,7 @@ DECLARED = [name for name in subject_names() if find_subject(name).unchanged is 
 
 
 @pytest.mark.parametrize("name", DECLARED)
-def test_what_a_subject_says_to_change_nothing_changes_nothing(name: str) -> None:
+def test_an_outcome_that_a_subject_declares_unchanged_changes_no_state(name: str) -> None:
     subject, count = find_subject(name), 0
     for profile in subject.machine.profiles:
         base = find_profile(subject, profile)
@@ -543,7 +550,7 @@ def test_a_bad_span_is_reported_with_its_line(tmp_path: Path, monkeypatch: pytes
         replayer_of(trace).replay(trace)
 
 
-def test_the_end_counts_in_a_history_of_independent_parts() -> None:
+def test_the_final_state_of_a_history_of_independent_parts_is_judged() -> None:
     def write(operation: tuple[str, int], state: Any) -> list[Any]:
         return [tuple(sorted({**dict(state), operation[0]: operation[1]}.items()))]
 

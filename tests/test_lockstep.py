@@ -1,4 +1,7 @@
-"""The lockstep engine: each kind of defect of an implementation has its own kind of finding."""
+"""The lockstep engine: each kind of defect of an implementation has its own kind of finding.
+
+The *fast loop* (`Lockstep.run`) generates a trace, and checks some of its steps. A replay checks every step.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ CANARY = find_subject("canary")
 
 
 def found(body: type, *, seeds: int = 300) -> Finding:
-    """Returns the finding of the fast loop in a wrong implementation. A replay must have the same cause."""
+    """Returns the first finding of the fast loop in a wrong implementation. Its replay must show the same cause."""
     target = Target(replace(SUBJECT, implementation=body), REFERENCE)
     finding = next(f for f in map(Lockstep(target).run, range(seeds)) if f is not None)
     again = replay(target.with_config(finding.config), finding.calls)
@@ -202,8 +205,8 @@ class Sharing(RangeCaches):
 
 
 @pytest.mark.parametrize("body", [Forgetful, Sharing])
-def test_a_loaded_implementation_is_driven_on_beside_the_original(body: Any) -> None:
-    """The view and the check of the loaded instance show nothing."""
+def test_a_loaded_instance_executes_the_remaining_steps_beside_the_original(body: Any) -> None:
+    """Neither the view nor the check of the loaded instance shows its defect."""
     finding = found(body)
     assert finding.cause in (Cause(Kind.LOAD, "clear"), Cause(Kind.LOAD, "state"))
     target = Target(replace(SUBJECT, implementation=body), REFERENCE).with_config(finding.config)
@@ -281,7 +284,7 @@ def test_an_exception() -> None:
     assert "the second side raised IndexError at clear" in finding.difference.message
 
 
-def test_an_exception_of_a_view_is_not_the_actions() -> None:
+def test_an_exception_of_a_view_is_not_blamed_on_the_action() -> None:
     class Wrong(RangeCaches):
         def view(self) -> Any:
             raise IndexError(0)
@@ -329,7 +332,7 @@ def test_an_endless_loop() -> None:
 
 
 def test_a_refusal_that_changes_the_state() -> None:
-    """The model itself is wrong: the other engines would rely on such a rule."""
+    """The model itself is wrong: a refused action must leave the state unchanged, and other engines rely on this."""
     machine = copy.copy(SUBJECT.machine)
     machine.actions = dict(SUBJECT.machine.actions)
     run = machine.actions["size_pass"].run
@@ -390,7 +393,7 @@ def test_a_state_that_stays_wrong_is_seen_wherever_it_begins(offset: int) -> Non
 @pytest.mark.parametrize("wrong", [0, 1, 7, 14])
 def test_a_property_of_any_step_is_checked_in_some_traces(wrong: int) -> None:
     """Every sixteenth step is checked. The seed decides which step is the first."""
-    claims = ModuleType("claims")
+    properties = ModuleType("properties")
 
     @history(SUBJECT.machine, initial=lambda cfg: 0)
     def steps(cfg: Config, value: int, before: State, event: Event, after: State) -> int:
@@ -402,8 +405,8 @@ def test_a_property_of_any_step_is_checked_in_some_traces(wrong: int) -> None:
         """A step is not the wrong one."""
         return count != wrong
 
-    vars(claims)["a"] = is_another_step
-    lockstep = Lockstep(Target(replace(SUBJECT, invariants=claims), REFERENCE))
+    vars(properties)["a"] = is_another_step
+    lockstep = Lockstep(Target(replace(SUBJECT, invariants=properties), REFERENCE))
     findings = [f for f in map(lockstep.run, range(2 * CHECK_EVERY)) if f is not None]
     assert {len(f.calls) for f in findings} == {wrong + 1}
     assert 2 <= len(findings) < CHECK_EVERY
@@ -481,7 +484,7 @@ def test_watchdog_stops_a_call_that_does_not_return() -> None:
 
 
 def test_a_collection_of_garbage_is_no_hang() -> None:
-    """A collection takes longer in a larger process, whatever the guarded code does."""
+    """A watchdog switches garbage collection off: a collection takes long in a large process, whatever the code does."""
     assert gc.isenabled()
     with watchdog(1.0):
         assert not gc.isenabled()
@@ -527,9 +530,9 @@ def test_a_subject_drives_the_modules_of_its_name(name: str) -> None:
     assert f"{subject.implementation.__module__}.".startswith(f"impl.{name}.")
 
 
-def claims_with_history() -> ModuleType:
+def properties_with_history() -> ModuleType:
     """Returns properties that need a history variable, such as: a run has at most two puts."""
-    machine, claims = SUBJECT.machine, ModuleType("claims")
+    machine, properties = SUBJECT.machine, ModuleType("properties")
 
     @history(machine, initial=lambda cfg: 0, on=("put",))
     def puts(cfg: Config, value: int, before: State, event: Event, after: State) -> int:
@@ -551,20 +554,20 @@ def claims_with_history() -> ModuleType:
         """A put follows another one."""
         return count == 1
 
-    vars(claims).update(a=puts_are_at_most_two, b=step_sees_value_before, c=a_second_put)
-    return claims
+    vars(properties).update(a=puts_are_at_most_two, b=step_sees_value_before, c=a_second_put)
+    return properties
 
 
 @pytest.mark.parametrize(
     ("skipped", "name", "puts"), [("", "puts_are_at_most_two", 3), ("a", "step_sees_value_before", 5)]
 )
 def test_a_history_variable_is_folded_over_every_step(skipped: str, name: str, puts: int) -> None:
-    """The fast loop and the replay see its value at every step, also if the model runs alone."""
-    claims = claims_with_history()
-    target = Target(replace(SUBJECT, invariants=claims), REFERENCE)
+    """The fast loop and the replay see the variable's value at every step, also if the model runs alone."""
+    properties = properties_with_history()
+    target = Target(replace(SUBJECT, invariants=properties), REFERENCE)
     for each in (target, replace(target, model_only=True)):
         lockstep = Lockstep(each)
-        lockstep.skipped = frozenset([vars(claims)[skipped].name] if skipped else [])
+        lockstep.skipped = frozenset([vars(properties)[skipped].name] if skipped else [])
         finding = next(f for f in map(lockstep.run, range(100)) if f is not None)
         assert finding.broken_property == name
         assert [call.action for call in finding.calls].count("put") == puts
@@ -572,9 +575,9 @@ def test_a_history_variable_is_folded_over_every_step(skipped: str, name: str, p
         assert "a_second_put" in lockstep.coverage.goals
 
 
-def test_the_walk_checks_what_the_search_leaves_out() -> None:
-    """The search's states have no history; the edge cover runs every transition from the first state."""
-    subject = replace(SUBJECT, invariants=claims_with_history())
+def test_the_edge_cover_checks_properties_with_history_variables() -> None:
+    """The search has no history variables. The edge cover runs traces from the initial state, and has them."""
+    subject = replace(SUBJECT, invariants=properties_with_history())
     space = Space(subject, "reference", SUBJECT.scopes["smoke"])
     found = explore(space, implementation=False)
     assert found.violations == []
@@ -585,13 +588,13 @@ def test_the_walk_checks_what_the_search_leaves_out() -> None:
 
 
 class Fresh(NamedTuple):
-    """The state of a machine that no action returns to its initial state."""
+    """The state of a machine whose initial state is never reached again."""
 
     made: bool = False
 
 
 class Maker:
-    """The implementation of this machine."""
+    """The implementation of the machine with the state `Fresh`."""
 
     def __init__(self, cfg: Any, made: bool = False) -> None:
         self.made = made
@@ -617,8 +620,10 @@ class Early(Maker):
         super().__init__(cfg, made)
 
 
-@pytest.mark.parametrize(("body", "claims", "cause"), [(Maker, True, "property:is_made"), (Early, False, "view:made")])
-def test_the_initial_state_is_checked(body: type, claims: bool, cause: str) -> None:
+@pytest.mark.parametrize(
+    ("body", "has_property", "cause"), [(Maker, True, "property:is_made"), (Early, False, "view:made")]
+)
+def test_the_initial_state_is_checked(body: type, has_property: bool, cause: str) -> None:
     machine: Machine[Any, Fresh] = Machine("canary", CANARY.machine.config, lambda cfg: Fresh(), source="test")
 
     @machine.action
@@ -631,8 +636,8 @@ def test_the_initial_state_is_checked(body: type, claims: bool, cause: str) -> N
         """The state is made."""
         return s.made
 
-    module = ModuleType("claims")
-    if claims:
+    module = ModuleType("properties")
+    if has_property:
         vars(module)["is_made"] = is_made
     target = Target(Subject(machine, body, module, {}, steps=4), CANARY.machine.config())
     findings = [f for f in map(Lockstep(target).run, range(8)) if f is not None]

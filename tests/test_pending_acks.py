@@ -57,12 +57,12 @@ def ack(txn: int, *entries: tuple[int, int | None]) -> tuple[Any, ...]:
 
 
 def replay(entries: int) -> list[tuple[Any, ...]]:
-    """Returns the steps of a replay of so many log entries."""
+    """Returns the steps of a replay of this number of log entries."""
     return [("open_store",), *[("read_entry",)] * entries, ("end_replay",)]
 
 
 def after(cfg: Config, *steps: tuple[Any, ...], start_at: State | None = None) -> tuple[State, Any]:
-    """Returns the state after some actions, and the last outcome. The implementation must agree (reference only)."""
+    """Returns the state after some actions, and the last outcome. Under the reference, the implementation must agree."""
     s, outcomes = stepped(m.pending_acks, cfg, steps, start_at, PendingAcks)
     return s, outcomes[-1]
 
@@ -339,7 +339,7 @@ def test_master_applies_low_watermarks_after_individual_acks_only(end: str) -> N
 
 
 def test_master_aborts_transactions_below_the_low_watermark_one_by_one() -> None:
-    """The transaction that acked first is aborted first. The requested abort of transaction 7 does not count."""
+    """The transaction that acked first is aborted first. The abort of transaction 7 is requested, not of this kind."""
     steps = [*OPEN, *[ack(txn, (txn, None)) for txn in (2, 1, 5, 4, 6)], *WRITE]
     s, _ = after(MASTER, *steps, ("commit", 4, 2), ("commit", 6, 2), ("flush",), ("abort", 7, 0), ("written",))
     for waiting in ([7, 2], [1], []):

@@ -305,9 +305,9 @@ def test_a_difference_of_outcomes_shows_no_condition_of_a_property(monkeypatch: 
         """There are no more tokens than were added."""
         return bool(s.tokens <= added)
 
-    claims = ModuleType("claims")
-    vars(claims)["tokens_were_added"] = tokens_were_added
-    subject = replace(canary, implementation=Wrong, invariants=claims)
+    properties = ModuleType("properties")
+    vars(properties)["tokens_were_added"] = tokens_were_added
+    subject = replace(canary, implementation=Wrong, invariants=properties)
     monkeypatch.setattr("fuzz.report.explain.subject_or_mutant", lambda name, mutant: subject)
     explanation = explain(Trace("t", "canary", {}, [Operation("add", {"tokens": 1}, 1, ABSENT, 2)], {ENGINE_KEY: "0"}))
     assert (explanation.problem, explanation.kind, explanation.conditions) == ("", "outcome", [])

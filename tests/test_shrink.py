@@ -310,9 +310,9 @@ def test_an_exception_of_a_property_is_shrunk(monkeypatch: pytest.MonkeyPatch) -
         """The clock is an index of a list with one element."""
         return [True][s.now_ns]
 
-    claims = ModuleType("claims")
-    vars(claims)["clock_has_an_index"] = clock_has_an_index
-    target = Target(replace(find_subject("range_cache"), invariants=claims), Config(), model_only=True)
+    properties = ModuleType("properties")
+    vars(properties)["clock_has_an_index"] = clock_has_an_index
+    target = Target(replace(find_subject("range_cache"), invariants=properties), Config(), model_only=True)
     [finding] = findings(target, most=1)
     assert len(finding.calls) > 1
     row = shrunk_row(target, Spec("range_cache"), finding)
@@ -335,9 +335,9 @@ def test_a_hang_is_shrunk_although_a_property_is_false_before() -> None:
         """The clock is at zero."""
         return s.now_ns == 0
 
-    claims = ModuleType("claims")
-    vars(claims)["clock_is_zero"] = clock_is_zero
-    subject = replace(find_subject("range_cache"), implementation=Endless, invariants=claims)
+    properties = ModuleType("properties")
+    vars(properties)["clock_is_zero"] = clock_is_zero
+    subject = replace(find_subject("range_cache"), implementation=Endless, invariants=properties)
     target = Target(subject, find_profile(subject, "reference"))
     calls = [Call("clear", (0,)), Call("advance", (1,)), Call("clear", (0,))]
     finding = replay(target, calls, skipped=frozenset(["clock_is_zero"]), hang_seconds=0.1)

@@ -313,7 +313,7 @@ def judged(behaviour: str, moment: str) -> tuple[Hunted, FindingRow]:
 
 
 def test_a_hundred_hostile_programs_end_in_findings() -> None:
-    """The programs run in threads, because most of them wait. A behaviour that single steps do not show is unstable."""
+    """A finding is `unstable` if the program behaves well when the calls of its trace are repeated one by one."""
     assert len(HOSTILE) >= 100
     assert (
         driven(
@@ -321,7 +321,7 @@ def test_a_hundred_hostile_programs_end_in_findings() -> None:
         )[1].findings
         == []
     )
-    with ThreadPoolExecutor(12) as pool:
+    with ThreadPoolExecutor(12) as pool:  # most of the programs wait
         results = list(pool.map(lambda each: judged(*each), HOSTILE))
     for (behaviour, moment), (hunted, found) in zip(HOSTILE, results, strict=True):
         cause = cause_of(parse_trace(found.trace))

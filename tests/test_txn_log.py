@@ -58,7 +58,7 @@ def commit(txn: int) -> list[tuple[Any, ...]]:
 
 
 def after(cfg: Config, *steps: tuple[Any, ...], start_at: State | None = None) -> tuple[State, Any]:
-    """Returns the state after some actions, and the last outcome. The implementation must agree (reference only)."""
+    """Returns the state after some actions, and the last outcome. Under the reference, the implementation must agree."""
     s, outcomes = stepped(m.txn_log, cfg, steps, start_at, TxnLog)
     return s, outcomes[-1]
 

@@ -42,7 +42,7 @@ def after(cfg: Config, *steps: Any, start_at: State | None = None) -> tuple[Stat
 
 
 def add(size: int, fails_on: str = "nothing") -> tuple[Any, ...]:
-    """Returns the addition of a record of that size."""
+    """Returns the action that adds a record of this size."""
     return "add", size, fails_on
 
 
@@ -451,7 +451,7 @@ IMMEDIATE_WRITES = config(executor="queued", writes="immediate")
 )
 @pytest.mark.parametrize("cfg", [QUEUED, IMMEDIATE_WRITES], ids=["queued", "immediate"])
 def test_wrong_batch_violates_its_property(cfg: Config, sizes: tuple[int, ...], found: str) -> None:
-    """This holds although no state has the batch in its buffer, and also if its write completes at once."""
+    """The batch is buffered and flushed in one step, so no state has it in the buffer. Only the outcome shows it."""
     s, _ = after(cfg, *map(add, sizes))
     all_of_them = Write(1, True, tuple(range(1, len(sizes) + 1)), 4 + sum(sizes))
     names = broken(cfg, s, run(), Effects(len(sizes), (all_of_them,)))
@@ -498,7 +498,7 @@ def test_unserialisable_batch_may_fail_as_such_while_closing() -> None:
     assert failures(after(QUEUED, run(), start_at=s)[1], "serialization") == [1, 2]
 
 
-# ---- at length
+# ---- long traces
 
 
 @pytest.mark.parametrize("profile", PROFILES)
