@@ -136,11 +136,11 @@ def acknowledged_message_stays_acknowledged(cfg: Config, before: State, event: E
 
 
 @always(batch_acks, on=("ack_individual",))
-def individual_ack_intersects_remaining_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A list of individual acks acknowledges exactly the messages that any ack of the list acknowledges.
+def individual_acks_acknowledge_exactly_their_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A list of individual acks acknowledges the messages of all its acks, and no others.
 
-    An entry without remaining messages is deleted. An ack without an ack set, or whose ack set has no set bit,
-    acknowledges the whole entry. Other ack sets have an effect only if batch-index acks are enabled.
+    An entry without unacknowledged messages is deleted. An ack without an ack set, or whose ack set has no set bit, is
+    for all messages of the entry. Other ack sets have an effect only if batch-index acks are enabled.
     """
     if is_error(event):
         return True
@@ -232,8 +232,8 @@ def ack_fails_iff_position_or_ack_set_is_invalid(cfg: Config, before: State, eve
     ack would move the mark-delete position back, or the ack set of a reset leaves no message of the entry.
 
     If batch sizes are unknown, no bit is beyond the batch. A reset without an ack set to the position of the next entry
-    succeeds, too. The error of a list names the first ack that would fail even if more entries were added; without such
-    an ack, the first ack whose position is after the last entry.
+    succeeds, too. The error of a list names the first invalid ack whose position is not after the last entry; without
+    such an ack, the first ack whose position is after the last entry.
     """
     if event.name == "ack_individual":
         acks = event.arguments["acks"]
@@ -255,7 +255,7 @@ def ack_fails_iff_position_or_ack_set_is_invalid(cfg: Config, before: State, eve
 
 @always(batch_acks)
 def only_acks_resets_and_recovery_change_acks(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Reads, writes of memory, requests for a reset, ledger rollovers and queries change no acknowledgements.
+    """Acknowledgements change only by an ack, by a reset that takes effect, or by a recovery.
 
     `added_entry_is_unacknowledged` checks added entries.
     """
@@ -274,9 +274,10 @@ def at_most_one_read_and_one_write_in_flight(cfg: Config, before: State, event: 
 
     The end of a read or write that is not in flight fails. A flush of a dirty cursor starts a write or, while a read or
     write is in flight, is queued, unless the last queued operation is a flush. A flush of a clean cursor changes
-    nothing. A close fails while a read or write is in flight. A recovered cursor is not dirty, has no operation in
-    flight or queued, and its read position is the first one after the mark-delete position. An added entry goes to the
-    last ledger; a rollover adds an empty ledger.
+    nothing. A close fails while a read or write is in flight. A crash in which the write in flight survives fails if no
+    write is in flight. A recovered cursor is not dirty, has no operation in flight or queued, and its read position is
+    the first one after the mark-delete position. An added entry goes to the last ledger; a rollover adds an empty
+    ledger.
     """
     reading, writing = before.reading, before.writing is not None
     match event.name:
@@ -369,7 +370,11 @@ def no_ack_set_without_batch_index_acks(cfg: Config, s: State) -> bool:
 
 @always(batch_acks, on=("end_read",))
 def read_delivers_next_entry_with_its_ack_set(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read delivers the next entry that is not deleted. The set bits of its ack set are unacknowledged messages."""
+    """A read delivers the next entry that is not deleted, with an ack set of exactly the unacknowledged messages.
+
+    If all messages of the entry are unacknowledged, the read may deliver no ack set. If there is no such entry, the
+    read delivers nothing.
+    """
     if is_error(event):
         return True
     rest = unacked_messages(cfg, before)
@@ -416,9 +421,10 @@ def recovered_cursor_has_all_acks_of_its_record(cfg: Config, before: State, even
 
 
 @always(batch_acks)
-def clean_cursor_is_durable(cfg: Config, s: State) -> bool:
-    """If the cursor is not dirty, and one record can hold all its acknowledgements, the last record of memory has them
-    all: the record in flight or, if no write of memory is in flight, the durable record.
+def clean_cursor_is_durable_or_in_flight(cfg: Config, s: State) -> bool:
+    """All acknowledgements of a cursor that is not dirty are in a record, provided that they fit in one record.
+
+    The record is that of the write of memory in flight or, if there is no such write, the durable record.
     """
     if s.dirty or not fits_in_record(cfg, s, s.acks):
         return True
@@ -428,7 +434,7 @@ def clean_cursor_is_durable(cfg: Config, s: State) -> bool:
 
 
 @always(batch_acks, on=("reopen",))
-def clean_close_keeps_everything_that_fits(cfg: Config, before: State, event: Event, after: State) -> bool:
+def clean_close_keeps_all_acks_if_they_fit(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A clean close and reopen keep all acknowledgements if one record can hold them.
 
     Ack sets are kept if batch-index acks are enabled after the reopen.
@@ -468,7 +474,8 @@ def record_respects_configured_limits(cfg: Config, s: State) -> bool:
 def record_keeps_lowest_ranges_and_ack_sets(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A record of memory has the mark-delete position and, up to the limits, the lowest ranges and ack sets.
 
-    The record of a write is checked when the write starts, and the record of a close when the cursor is closed.
+    The record of a write is checked when the write starts, and the record of a close when the cursor is closed. If a
+    recovery from the metadata store does not read ack sets, the ack sets of a close are not checked.
     """
     write, is_close = after.writing, event.name == "reopen" and not is_error(event)
     if not is_close and (write is None or write is before.writing or write.to_apply is not None):
@@ -509,7 +516,10 @@ def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after
 
 @always(batch_acks, on=("reset",))
 def reset_starts_write_or_is_queued(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reset starts its write or, if a read or write is in flight, is queued last. The call changes nothing else."""
+    """A reset starts its write or, if a read or write is in flight, is queued last.
+
+    The call changes nothing else, and returns the ticket of the reset.
+    """
     if is_error(event):
         return True
     ack = Ack(event.arguments["position"], event.arguments["ack_set"])
@@ -574,7 +584,7 @@ def mark_delete_position_advances_into_next_ledger(cfg: Config, before: State, e
 
 @sometimes(batch_acks, on=("ack_cumulative",))
 def cumulative_ack_into_entry_with_ack_set(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cumulative ack leaves messages of an entry that had an ack set."""
+    """A cumulative ack acknowledges messages, and leaves messages of its entry, which had an ack set."""
     if is_error(event) or not event.outcome:
         return False
     entry = entry_of(before, Ack(event.arguments["position"], None))

@@ -71,8 +71,9 @@ def old_broker_never_reads_batch(cfg: Config, before: State, event: Event, after
 def new_broker_reads_any_mixture(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A new broker opens any store and reads every undeleted record, in any mixture of batches and plain entries.
 
-    An old broker opens a store without batches; a store with a batch stays closed. Other stores do not change. The
-    outcome is the number of records read, or a failure if a store stays closed.
+    An old broker opens a store without batches in the same way. If it tries to open a store with an undeleted batch,
+    this store is closed afterwards. Other stores do not change. The outcome is the number of records read, or a failure
+    if a store could not be opened.
     """
     stores, read, all_opened = list(before.stores), 0, True
     for store, broker in openings(before, event):
@@ -92,10 +93,10 @@ def deletable(cfg: Config, batching: bool, e: Entry) -> bool:
 
 
 def reread(cfg: Config, before: State, store: int, broker: int) -> Store:
-    """Returns a store after a broker has opened it, with a new last ledger.
+    """Returns a store after a broker has opened it, with a new last ledger. A last ledger without entries is replaced.
 
-    All undeleted records of a batch are of open transactions. If single records cannot be deleted, all records of a
-    batch are undeleted.
+    After the opening, all undeleted records of a batch are of open transactions. If single records cannot be deleted,
+    all records of a batch are undeleted again.
     """
     old, flag = before.stores[store], before.brokers[broker].flag
     ledgers = []
@@ -228,8 +229,10 @@ def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, a
         must_reject = (store.owner is None) != (event.name == "open_store")
         must_reject = must_reject or (event.name == "roll_ledger" and not store.ledgers[-1].entries)
         at = event.arguments.get("entry")
+        # the slice has the entry, or nothing if the index is too high
         must_reject = must_reject or (at is not None and not any(e.open for e in entries(store)[at : at + 1]))
     elif "broker" in event.arguments and event.name != "restart_broker":
+        # an upgrade needs an old broker; a downgrade and `set_flag` need a new one
         must_reject = must_reject or before.brokers[event.arguments["broker"]].new == (event.name == "upgrade_broker")
     return isinstance(event.outcome, Refused) == must_reject
 

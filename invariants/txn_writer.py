@@ -1,7 +1,7 @@
 """Guarantees of the buffered writer to its callers and to readers of the log.
 
-Records are numbered in call order. In Pulsar, writers share object pools and release buffers. The model has one writer
-and no pool, so no property covers this; `check` of the implementation covers its pool.
+Records are numbered in call order. Object pools are not covered, because the model has none; the implementation's
+`check` covers the pool of the implementation.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def has_tick(s: State) -> bool:
 
 def tasks_run(cfg: Config, before: State, event: Event) -> tuple[Task, ...]:
     """Returns the executor tasks that a step of a batching writer ran."""
-    number = effects_of(event).number
+    number = effects_of(event).number  # of `run_writer_tasks`: tasks; of `advance_time`: ticks; of `add`: the record
     if event.name == "run_writer_tasks":
         return before.tasks[:number]
     if cfg.executor == "queued":
@@ -82,8 +82,8 @@ def sizes_of(write: Write, before: State, event: Event) -> list[int]:
 def respects_limits(cfg: Config, write: Write, sizes: list[int]) -> bool:
     """Whether the size of an entry is that of its records and header, and its records respect the limits.
 
-    A plain entry has one record. The last record of a batch may reach max_records or max_bytes, no earlier record may.
-    Each record of a batch has less than max_bytes, so the batch has less than twice max_bytes.
+    A plain entry has one record. Only the last record of a batch may bring the batch to max_records records or
+    max_bytes bytes. Each record of a batch has less than max_bytes bytes, so the batch has less than twice as many.
     """
     size = sum(sizes)
     if write.size != size + (cfg.header_bytes if write.batched else 0):
@@ -138,9 +138,10 @@ def callback_completes_exactly_once(cfg: Config, before: State, event: Event, af
 
 @always(txn_writer)
 def successful_callback_names_stored_position(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A record's callback succeeds if and only if the record's entry succeeds; it then has the entry's position.
+    """A record's callback succeeds if and only if the record's entry is stored and its write succeeds.
 
-    In a batch, the callback also has the batch index of its record, and the number of records.
+    A successful callback has the position of the entry. In a batch, the callback also has the batch index of its
+    record, and the number of records.
     """
     expected: list[tuple[int, Position, int | None, int | None]] = []
     for position, batched, records, succeeded in after.log[len(before.log) :]:
@@ -207,9 +208,9 @@ def entry_positions_are_consecutive(cfg: Config, s: State) -> bool:
 
 @always(txn_writer)
 def entry_respects_batch_limits(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A plain entry has one record; a batch has 1 to max_records records and less than 2 * max_bytes.
+    """A plain entry has one record; a batch has 1 to max_records records and less than 2 * max_bytes bytes.
 
-    A batch without its last record has less than max_bytes. The size of an entry is that of its records, plus the
+    A batch without its last record has less than max_bytes bytes. The size of an entry is that of its records, plus the
     header of a batch.
     """
     counts = [(entry.batched, len(entry.records)) for entry in after.log[len(before.log) :]]
@@ -220,10 +221,10 @@ def entry_respects_batch_limits(cfg: Config, before: State, event: Event, after:
 
 
 @always(txn_writer, on=TASKS, given=is_batching)
-def only_large_records_are_written_alone(cfg: Config, before: State, event: Event, after: State) -> bool:
+def record_is_plain_entry_iff_large(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A record of max_bytes or more is written as a plain entry; a smaller record is always written in a batch.
 
-    A batch may have a single record.
+    A batch may have a single record. No large record is buffered.
     """
     for write in effects_of(event).writes:
         if any(write.batched != (size < cfg.max_bytes) for size in sizes_of(write, before, event)):
@@ -315,8 +316,8 @@ def flush_writes_or_fails_whole_buffer(cfg: Config, before: State, event: Event,
 def flush_reports_size_and_age_of_its_batch(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A flush reports the bytes of its records, and how long the oldest record was buffered.
 
-    The bytes are compared if every flush of the step submitted a batch. In a step without a flush, a record that is
-    added to the buffer has the current time.
+    The bytes are compared if every flush of the step submitted a batch. If a step has no flush, the age of a record
+    that it adds to the buffer counts from the current time.
     """
     effects, old = effects_of(event), before.buffer
     if not effects.flushes:
@@ -357,7 +358,11 @@ def at_most_one_timer_or_tick_is_outstanding(cfg: Config, s: State) -> bool:
 
 @always(txn_writer, given=lambda cfg: cfg.delay_from == "first_record")
 def timer_is_armed_for_first_record_of_batch(cfg: Config, s: State) -> bool:
-    """If the delay counts from the first record, the timer is due exactly max_delay after this record was added."""
+    """If the delay counts from the first record, the timer is due exactly max_delay after this record was added.
+
+    The timer is armed only while records are buffered. While a writer that is not closed has buffered records, the
+    timer is armed or a tick is queued.
+    """
     if s.timer is None:
         return not s.buffer or has_tick(s) or s.status == "closed"
     return bool(s.buffer) and s.timer == s.buffer[0].since + cfg.max_delay_ms
@@ -365,7 +370,7 @@ def timer_is_armed_for_first_record_of_batch(cfg: Config, s: State) -> bool:
 
 @eventually(txn_writer, fair=("advance_time", "run_writer_tasks"))
 def buffer_is_eventually_flushed(cfg: Config, s: State) -> bool:
-    """If time and the executor are fair, every buffered record of an open writer is eventually flushed."""
+    """If time and the executor are fair, an open writer eventually has no buffered record, or is no longer open."""
     return not s.buffer or s.status != "open"
 
 

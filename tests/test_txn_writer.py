@@ -444,7 +444,7 @@ IMMEDIATE_WRITES = config(executor="queued", writes="immediate")
     ("sizes", "found"),
     [
         ((1, 49), ""),
-        ((1, 50), "only_large_records_are_written_alone"),
+        ((1, 50), "record_is_plain_entry_iff_large"),
         ((25, 25, 1), "entry_respects_batch_limits"),
         ((1, 1, 1, 1), "entry_respects_batch_limits"),
     ],

@@ -1,4 +1,4 @@
-"""Which calls of a pending-ack handle are refused, and what the other calls change, field by field."""
+"""Which calls of a pending-ack handle are refused, and which fields of the state the other calls change."""
 
 from __future__ import annotations
 
@@ -44,15 +44,16 @@ def has_invalid_ack_set(cfg: Config, event: Event) -> bool:
 
 
 @always(pending_acks)
-def call_is_refused_iff_it_cannot_apply(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call is refused if and only if its arguments are invalid or the state of the handle does not allow it.
+def call_is_refused_iff_not_allowed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A call is refused if and only if its arguments are invalid or the state of the handle does not allow the call.
 
     The arguments of an ack are invalid if an ack set is invalid, or if the list is empty or names an entry twice. A
-    crash needs at least as many entries in flight as survive. A request needs a handle that is neither in error nor
-    closed. An ack without a transaction needs no handle. A handle is opened only if it is not open and no entry is in
-    flight; it is closed only if it is open. A flush needs a buffered record. The end of an append needs an entry in
-    flight. A read of a replay needs an initializing handle and an entry that is not replayed. The end of a replay needs
-    an initializing handle that has replayed all entries. The cursor can always be persisted.
+    crash needs at least as many entries in flight as survive. A request (an ack in a transaction, a commit or an abort)
+    needs a handle that is neither in error nor closed. An ack without a transaction needs no handle. A handle is opened
+    only if it is not open and no entry is in flight, and closed only if it is open. A flush needs a buffered record.
+    The end of an append needs an entry in flight. A read of a replay needs an initializing handle and an entry that is
+    not replayed. The end of a replay needs an initializing handle that has replayed all entries. The cursor can always
+    be persisted.
     """
     name, s, acks = event.name, before, event.arguments.get("acks")
     if name in ("ack_individual", "ack_cumulative", "acknowledge"):
@@ -118,7 +119,8 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
     """A flush appends the buffer as one entry, a persist stores the cursor, an ack without a transaction adds its
     messages to the cursor, and opening the handle starts a replay. None of these calls changes anything else.
 
-    A crash keeps the persisted cursor, the log, and the entries in flight that survive.
+    A cursor that stores no ack sets ignores an ack with an ack set. A crash keeps the persisted cursor, the log, and
+    the entries in flight that survive. It loses all requests, and the handle is not open.
     """
     if is_error(event):
         return True
@@ -150,11 +152,12 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
 
 @always(pending_acks, on=(*APPENDS, "write_fails", "close", "end_replay", "read_fails"))
 def request_succeeds_iff_ready_handle_appends_it(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When the append of an entry succeeds in a ready handle, its requests complete successfully, up to a commit that
+    """When the append of an entry succeeds in a ready handle, the requests of the entry succeed, up to a commit that
     the cursor rejects: this commit and later requests of the entry fail. In all other steps, a request can only fail.
 
     An append that ends removes its entry from the entries in flight. The log gains the entry, unless the append failed
-    and the entry is not durable. Only a successful append redelivers messages.
+    and the entry is not durable. Only a successful append redelivers messages. A close, a failed read and the end of a
+    replay keep the cursor and the entries in flight; a closed handle is closed, and a replay that ends makes it ready.
 
     Not checked: what the end of a replay completes; with `conflict_check` "after_append", requests that complete with a
     conflict, and all results of an append with a commit that the cursor rejects.
@@ -218,7 +221,7 @@ def cursor_gains_only_committed_acks(cfg: Config, before: State, event: Event, a
     elif event.name == "written":
         applied = applied_records(cfg, before, event, after)
         committed += [pending_of(each) for each in applied if each.request.record.op == "commit"]
-    messages = [each.messages(cfg, first) for each in committed]
+    messages = [each.commit_messages(cfg, first) for each in committed]
     # no entry from the highest of `ends` on has an acknowledged message
     ends = after.cursor.first_unacked, after.cursor.deleted.bit_length(), *[p.entry + 1 for p in after.cursor.partial]
     return not any(
@@ -237,5 +240,6 @@ def transactions_above_low_watermark_are_not_aborted(cfg: Config, before: State,
     old = [request for entry in before.in_flight[1:] for request in entry] + list(before.buffer)
     requests = [each.request for each in applied_records(cfg, before, event, after) if each.request.record.op != "ack"]
     highest = max([before.low_watermark, *[request.low_watermark for request in requests]])
+    # an abort that the handle itself starts has the request number 0 (`INTERNAL`)
     new = [request for request in open_requests(after) if not request.number and request not in old]
     return after.low_watermark <= highest and all(request.record.txn <= highest for request in new)

@@ -27,7 +27,7 @@ from model.pending_acks.state import INTERNAL, Config, State
 @sometimes(pending_acks, on=("crash",))
 def crash_loses_committed_acks_of_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The cursor loses acks in a crash, and their commit is in the log."""
-    committed = [each.messages(cfg, after.cursor.first_unacked) for each in logged(before).committed]
+    committed = [each.commit_messages(cfg, after.cursor.first_unacked) for each in logged(before).committed]
     return any(unacknowledged(cfg, after.cursor, m) != unacknowledged(cfg, before.cursor, m) for m in committed)
 
 
@@ -39,7 +39,7 @@ def in_flight_entry_survives_crash(cfg: Config, before: State, event: Event, aft
 
 @sometimes(pending_acks, on=("read_entry",))
 def replay_drops_acked_positions_of_a_list(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replayed ack is of several entries, and the persisted cursor has deleted some but not all of these entries."""
+    """A replay reads an ack of several entries; the persisted cursor has deleted some of them, but not all."""
     if is_error(event):
         return False
     lists = [each.acks for each in before.log[before.read_position] if each.op == "ack" and len(each.acks) > 1]
@@ -64,7 +64,7 @@ def deletable_prefix_is_not_yet_trimmed(cfg: Config, s: State) -> bool:
 
 @sometimes(pending_acks, on=APPENDS)
 def aborted_transaction_shares_an_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An abort redelivers messages of an entry, and another transaction has batch indexes of the entry pending."""
+    """An abort redelivers messages of an entry, and another transaction has other messages of the entry pending."""
     if is_error(event) or not event.outcome.redelivered:
         return False
     entries = {ack.entry for each in after.individual_acks for ack in each.acks}

@@ -44,14 +44,14 @@ def pending_acks_equal_replay_of_log(cfg: Config, s: State) -> bool:
     """The pending acks of a ready handle are those that result from the records of the log, also after a replay.
 
     Acknowledged messages are not compared. Nor are batch-index acks if the cursor stores no ack sets
-    (`Pending.messages`).
+    (`Pending.commit_messages`).
     """
     if s.status != "ready" or (not s.log and not s.individual_acks and s.cumulative_ack is None):
         return True
     expected, actual = logged(s).pending, in_memory(s)
     for txn in expected.keys() | actual.keys():
         one, other = (
-            each.get(txn, NOTHING_PENDING).messages(cfg, s.cursor.first_unacked) for each in (expected, actual)
+            each.get(txn, NOTHING_PENDING).commit_messages(cfg, s.cursor.first_unacked) for each in (expected, actual)
         )
         if one != other and unacknowledged(cfg, s.cursor, one) != unacknowledged(cfg, s.cursor, other):
             return False
@@ -63,7 +63,9 @@ def committed_ack_stays_acknowledged(cfg: Config, s: State) -> bool:
     """While the handle is ready, all messages that a commit in the log has committed are acknowledged."""
     if s.status != "ready":
         return True
-    return not any(unacknowledged(cfg, s.cursor, p.messages(cfg, s.cursor.first_unacked)) for p in logged(s).committed)
+    return not any(
+        unacknowledged(cfg, s.cursor, p.commit_messages(cfg, s.cursor.first_unacked)) for p in logged(s).committed
+    )
 
 
 @always(pending_acks)
@@ -101,15 +103,17 @@ def handle_that_is_not_open_has_no_memory(cfg: Config, s: State) -> bool:
     """A handle that is neither initializing nor ready has no pending acks, no low watermark, and no buffered or queued
     requests; its index is that of an empty log.
 
-    Only a ready handle has buffered requests. In every state but initializing, no request is queued, and the counters
+    Only a ready handle has buffered requests. In every status but initializing, no request is queued, and the counters
     `replayed` and `failed_reads` are 0. With the rule `replay_rewinds`, `read_position` is 0, too.
     """
-    has_misplaced = (bool(s.buffer) and s.status != "ready") or (bool(s.accept_queue) and s.status != "initializing")
+    has_misplaced_requests = (bool(s.buffer) and s.status != "ready") or (
+        bool(s.accept_queue) and s.status != "initializing"
+    )
     has_acks = bool(s.individual_acks) or s.cumulative_ack is not None
     has_memory = has_acks or s.log_index != (0, cfg.min_lag, -1, ()) or s.low_watermark != 0
     if s.status != "initializing" and (s.replayed or s.failed_reads or (cfg.replay_rewinds and s.read_position)):
         return False
-    return not has_misplaced and (s.status in ("ready", "initializing") or not has_memory)
+    return not has_misplaced_requests and (s.status in ("ready", "initializing") or not has_memory)
 
 
 # ---- requests -----------------------------------------------------------------------------------------
@@ -262,7 +266,7 @@ def commits_are_complete(
             ended.discard(record.txn)
         elif record.op == "commit" and (not with_cumulative or (record.cumulative and pending.cumulative is not None)):
             ended.add(record.txn)
-            if unacknowledged(cfg, after.cursor, pending.messages(cfg, before.cursor.first_unacked)):
+            if unacknowledged(cfg, after.cursor, pending.commit_messages(cfg, before.cursor.first_unacked)):
                 return False
     return not ended & in_memory(after).keys()
 
@@ -299,10 +303,10 @@ def handle_is_not_open_after_failed_append(cfg: Config, before: State, event: Ev
 
 
 @always(pending_acks, on=("cursor_refuses",))
-def rejected_commit_does_not_complete(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A commit whose acks the cursor rejects does not complete successfully."""
+def rejected_commit_does_not_succeed(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A commit does not succeed if the cursor rejects its acks, unless all their messages are acknowledged already."""
     for applied in applied_records(cfg, before, event, after):
-        messages = pending_of(applied).messages(cfg, before.cursor.first_unacked)
+        messages = pending_of(applied).commit_messages(cfg, before.cursor.first_unacked)
         if applied.request.record.op == "commit" and unacknowledged(cfg, after.cursor, messages):
             return False
     return True
@@ -381,7 +385,9 @@ def pending_or_acknowledged_message_is_not_redelivered(cfg: Config, before: Stat
         return True
     ended = {request.record.txn for request in before.in_flight[0] if request.record.op != "ack"}
     others = [
-        each.messages(cfg, before.cursor.first_unacked) for txn, each in in_memory(before).items() if txn not in ended
+        each.commit_messages(cfg, before.cursor.first_unacked)
+        for txn, each in in_memory(before).items()
+        if txn not in ended
     ]
     return not any(
         messages & (acknowledged(cfg, before.cursor, entry) | other.get(entry, 0))

@@ -71,11 +71,11 @@ class Pending(NamedTuple):
     individual: dict[int, PositionAck]
     cumulative: PositionAck | None
 
-    def messages(self, cfg: Config, first: int) -> Messages:
+    def commit_messages(self, cfg: Config, first: int) -> Messages:
         """Returns the messages that a commit of these acks acknowledges.
 
-        `first` is the first entry after the mark-delete position. The entries before it, which a cumulative ack also
-        covers, are left out.
+        The messages of a batch-index ack that the cursor ignores are left out. So are the entries before `first`, the
+        first entry after the mark-delete position, which a cumulative ack also covers.
         """
         by_individual = {n: acknowledged_by_commit_of(cfg, ack) for n, ack in self.individual.items()}
         if self.cumulative is None:
@@ -182,7 +182,7 @@ class Applied(NamedTuple):
 
 
 def applied_records(cfg: Config, before: State, event: Event, after: State) -> Iterator[Applied]:
-    """Yields the records of the appended entry that were applied, each with what the previous records have changed.
+    """Yields the records of the appended entry that were applied, each with what was pending and committed before it.
 
     These are the records of internal aborts and of requests with the result `done`. If a commit fails and stops the
     handle, no later record of the entry is applied.
@@ -198,7 +198,7 @@ def applied_records(cfg: Config, before: State, event: Event, after: State) -> I
         pending = dict(pending)
         ended = apply_record(pending, request.record)
         if ended is not None and request.record.op == "commit" and event.name == "written":
-            committed = union(committed, ended.messages(cfg, before.cursor.first_unacked))
+            committed = union(committed, ended.commit_messages(cfg, before.cursor.first_unacked))
 
 
 def pending_of(applied: Applied) -> Pending:
@@ -215,10 +215,12 @@ def messages_to_redeliver(cfg: Config, before: State, abort: Applied) -> Message
     first = before.cursor.first_unacked
     with_ack_sets = cfg._replace(batch_index_acks=True)  # the handle knows ack sets that the cursor does not store
     others = [
-        each.messages(with_ack_sets, first) for txn, each in abort.pending.items() if txn != abort.request.record.txn
+        each.commit_messages(with_ack_sets, first)
+        for txn, each in abort.pending.items()
+        if txn != abort.request.record.txn
     ]
     individual = pending_of(abort)._replace(cumulative=None)
-    left = unacknowledged(cfg, before.cursor, individual.messages(with_ack_sets, first))
+    left = unacknowledged(cfg, before.cursor, individual.commit_messages(with_ack_sets, first))
     for messages in (abort.committed, *others):
         left = {n: mask & ~messages.get(n, 0) for n, mask in left.items()}
     return {n: mask for n, mask in left.items() if mask}

@@ -1,4 +1,4 @@
-"""Which calls of the transaction log are rejected, and which fields of the state each other call changes."""
+"""Which calls of the transaction log are rejected, and what the accepted calls change."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ def deleted_entries(acks: Acks) -> int:
 def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A call is rejected if and only if the state of the store, ledger, cursor or transaction does not allow it.
 
-    Requests and queries need a ready store; `add_participant` and `update_status` also need an ongoing transaction. If
-    a positive `max_active` is reached, `new_transaction` is rejected with `too_many`, whatever the status of the store.
+    Requests and queries (`low_watermark`, `expired`) need a ready store; `add_participant` and `update_status` also
+    need an ongoing transaction. If a positive `max_active` is reached, `new_transaction` is rejected with `too_many`,
+    whatever the status of the store.
     `complete_write` and `fail_write` need an entry in flight; `reopen` is rejected while an entry is in flight.
     `roll_ledger` and `fail_ledger_creation` need an open ledger, `roll_ledger` also a ledger that is not empty. `fence`
     and `persist` need a ledger that is not fenced, `persist` and `break_cursor` a cursor whose deletions succeed. The
@@ -104,11 +105,11 @@ def completed(entries: tuple[Entry, ...], result: str) -> tuple[Completion, ...]
 
 @always(txn_log, on=(*REQUESTS, "flush"))
 def request_is_appended_as_made(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A request adds its record to the batch; a full or flushed batch is submitted as one entry.
+    """A request appends one record, which has the arguments of the call.
 
-    Without batching, each record is submitted as an entry. A closed ledger is first replaced by a new one. A ledger
-    that is fenced or in `WriteFailed` fails the entry. An update to the status that the transaction already has
-    succeeds without a record.
+    The record joins the batch; a full or flushed batch is submitted as one entry. Without batching, each record is
+    submitted as an entry. A closed ledger is first replaced by a new one. A ledger that is fenced or in `WriteFailed`
+    fails the entry. An update to the status that the transaction already has succeeds without a record.
     """
     if isinstance(event.outcome, Refused):
         return after == before
@@ -120,6 +121,7 @@ def request_is_appended_as_made(cfg: Config, before: State, event: Event, after:
     # a flush without buffered records, or a request whose record does not fill the batch
     if not buffer or (record is not None and before.batching and len(buffer) < cfg.max_records):
         return after == wanted and event.outcome == ()
+    # `result` is None if the ledger accepts the entry
     wanted, result = wanted._replace(buffer=()), {"fenced": "fenced", "write_failed": "not_written"}.get(before.ledger)
     if before.ledger == "closed":
         ledgers = (*before.ledgers, 0) if before.ledgers[-1] else before.ledgers
@@ -133,12 +135,14 @@ def request_is_appended_as_made(cfg: Config, before: State, event: Event, after:
 
 @always(txn_log, on=("advance_time", "break_cursor", "roll_ledger", "persist", "trim"))
 def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An advance of the clock, a failure of the cursor, a rollover, a persist and a trim change only their own fields.
+    """An advance of the clock, a failure of the cursor, a rollover, a persist and a trim change only what follows.
 
-    A rollover adds an empty ledger, writes the last assigned id to the ledger properties, and returns the number of
-    ledgers. A persist makes the cursor clean and returns whether it was dirty. A trim removes every ledger that may be
-    trimmed, and returns the number of these ledgers. An ended transaction is removed from `confirmed` when its last
-    record is trimmed.
+    An advance changes the time, and a failure makes deletions fail. A rollover adds an empty ledger, and returns the
+    number of ledgers. A persist makes a dirty cursor clean, and returns whether the cursor was dirty; the persisted
+    deletions are not checked here. A trim removes all ledgers up to the persisted mark-delete position, except the last
+    ledger, and returns the number of removed ledgers. An ended transaction is removed from `confirmed` when its last
+    record is trimmed. A rollover, and a trim that removes a ledger, write the last assigned id to the ledger
+    properties.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -169,16 +173,16 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
 
 @always(txn_log, on=("fail_write", "fail_ledger_creation", "fence", "reopen", "crash"))
 def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A failure or restart leaves nothing in flight and adds exactly the durable entries in flight to the log.
+    """A failure or restart keeps the log, adds the durable entries in flight to the log, and drops the others.
 
     A failure completes the requests of all entries in flight with one result. If this result is `unknown`, a ready
-    store stops (rule `ambiguous_append`). The ledger is then in `WriteFailed` or fenced; it is closed if the creation
-    of a ledger failed while no entry was in flight.
+    store stops (rule `ambiguous_append`). A failure leaves the ledger in `WriteFailed` or, if another broker took the
+    log, fenced. If the creation of a ledger fails while no entry is in flight, the ledger is closed.
 
-    A store that is reopened, or opened after a crash, has exactly the persisted deletions; without batch index
-    deletion, it has only deletions of whole entries. The store replays from the mark-delete position on, can delete,
-    has an empty last ledger, and continues with the last assigned id that a restart recovers. A `reopen` completes the
-    buffered requests with the result `closed`.
+    After a restart, the store has exactly the persisted deletions; without batch index deletion, it has only deletions
+    of whole entries. The store replays from the mark-delete position on, can delete, and has an empty last ledger. The
+    last assigned id is that of the last record or, if the last ledger was empty, that of the ledger properties. A
+    `reopen` completes the buffered requests with the result `closed`; a crash keeps the persisted deletions.
     """
     if isinstance(event.outcome, Refused):
         return True
@@ -202,7 +206,7 @@ def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: E
         recovers_stored = (deleted_entries(after.acks), after.acks.partial) == stored
         replays_all = after.read_position == after.acks.first_unacked
         is_kept = event.name == "reopen" or after.durable == before.durable
-        # the last ledger is empty and new, and the ledger properties have the recovered id
+        # a last ledger that has entries is followed by a new one; the ledger properties have the recovered id
         is_new = after.ledgers == ((*ledgers, 0) if ledgers[-1] else ledgers) and after.ledger_property_id == last_id
         is_opened = is_empty and is_open and recovers_stored and replays_all and is_kept and is_new
         return is_opened and bool(event.outcome == closed)

@@ -2,8 +2,8 @@
 
 Several properties compare the store with what the records of the log describe; `logged_after` restates the transition
 rules for this comparison. A status or participant is *confirmed* if its request succeeded or a replay of the store
-recovered it. A transaction id is confirmed if the request of one of the transaction's records succeeded. Deletions are
-acks of the log's cursor (`Acks`).
+recovered it. A transaction id is confirmed if a request that wrote a record of the transaction succeeded. Deletions
+are acks of the log's cursor (`Acks`).
 """
 
 from __future__ import annotations
@@ -173,8 +173,8 @@ def every_request_completes_once(cfg: Config, before: State, event: Event, after
     completions = event.outcome if event.name in COMPLETING else ()
     completed = [(completion.txn, completion.op) for completion in completions]
     still_pending = [(r.txn, r.op) for r in pending_records(after)]
-    # These steps may complete a request before earlier ones; `request_is_appended_as_made` states which. An append in
-    # `WriteFailed` leaves the ledger closed.
+    # In these cases a request may complete before earlier ones; `request_is_appended_as_made` states which. An append
+    # in `WriteFailed` leaves the ledger closed.
     if after.ledger in ("fenced", "closed") or event.name == "update_status":
         return sorted(pending) == sorted(completed + still_pending)
     return pending == completed + still_pending
@@ -418,7 +418,7 @@ def found_by_replay(s: State, acks: Acks) -> dict[int, LoggedTxn]:
 
 @always(txn_log, on=("complete_replay",))
 def replay_is_idempotent(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A second replay would recover the same transactions, from the deletions in memory and from the persisted ones."""
+    """A second replay would recover the same transactions, with the deletions in memory and with the persisted ones."""
     if not completes_recovery(event):
         return True
     recovered = {t.id: as_logged(t) for t in after.txns}
@@ -463,7 +463,7 @@ def recovered_transactions_are_passed_to_tracker(cfg: Config, before: State, eve
 
 @always(txn_log, on=("new_transaction",))
 def confirmed_transaction_id_is_never_reused(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A new transaction id is higher than every id that was confirmed, or assigned since the last restart."""
+    """A new transaction id is higher than every confirmed id, and than every id assigned since the last restart."""
     return is_error(event) or after.last_id > max(before.confirmed_id, before.last_id)
 
 
