@@ -251,7 +251,7 @@ def test_shipped_failed_acks_have_effects() -> None:
     assert isinstance(failure, Failed)
     assert (acknowledged(s, 0), s.dirty) == (list(range(10)), False)
     s, failure = after(SHIPPED, ("ack_cumulative", at(5), to(3)), ("add_entry",))
-    assert acknowledged(s, 5) == [0, 1, 2, 3], "an entry that nobody has read yet"
+    assert acknowledged(s, 5) == [0, 1, 2, 3], "entry 5 was added after the ack failed"
 
 
 def test_shipped_bit_beyond_the_batch_keeps_the_entry() -> None:
@@ -269,7 +269,7 @@ def test_shipped_cumulative_ack_replaces_the_ack_set_if_its_first_bit_is_later()
     for last, kept in ((2, [0, 1, 2, 5]), (3, [0, 1, 2, 3])):
         assert acknowledged(after(SHIPPED, *acked, ("ack_cumulative", at(2), to(last)))[0], 2) == kept
     s, _ = after(SHIPPED, ("ack_cumulative", at(1), (EVERYTHING,)))
-    assert s.acks == Acks(1), "it leaves all messages of its entry"
+    assert s.acks == Acks(1), "the ack set leaves all messages of entry 1"
 
 
 def test_shipped_ack_set_of_a_position_without_entry_waits_for_it() -> None:

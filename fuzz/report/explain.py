@@ -42,7 +42,7 @@ GUARANTEES = {
     Kind.VIEW: "The implementation is in the model's state.",
     Kind.STRUCTURE: "The structural invariants of the implementation hold.",
     Kind.PROTOCOL: "The program keeps to the protocol.",
-    Kind.LOAD: "A copy loaded with the implementation's view behaves as the original, and leaves it unchanged.",
+    Kind.LOAD: "An instance loaded from the implementation's view behaves like the original, and never changes it.",
     Kind.STUTTER: "A refused action leaves the state unchanged.",
     Kind.CRASH: "No action raises an exception.",
     Kind.HANG: "Every action returns.",
