@@ -228,8 +228,8 @@ def test_a_bug_of_the_brokers_is_found_by_the_models_and_by_a_contract(bug: str)
     assert names(scenario, observed)
 
 
-#: Bugs of a client in schedules of known deviations: text of the driver, replacement; scenario, settings, steps, and the
-#: contract that both violate.
+#: Seeded bugs of the client in schedules of known deviations: text of the driver, replacement; scenario, settings, steps,
+#: and the contract that both the deviation and the bug violate.
 CLIENT_BUGS = {
     "send-is-reported-and-not-sent": (
         (
@@ -266,7 +266,7 @@ def test_seeded_bugs_apply() -> None:
     "bug", [pytest.param(b, marks=[pytest.mark.nightly] * (i > 0)) for i, b in enumerate(CLIENT_BUGS)]
 )
 def test_another_bug_in_the_schedule_of_a_known_deviation_is_reported(harness: Harness, bug: str) -> None:
-    """A known deviation violates the same contract in the same schedule, and does not explain the bug."""
+    """A known deviation violates the same contract in the same schedule, but it does not explain the bug's violation."""
     change, (name, settings, steps), contract = CLIENT_BUGS[bug]
     scenario, schedule = find_scenario(name), Schedule(settings, steps)
     known = execute(harness, scenario, schedule)

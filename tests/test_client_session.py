@@ -218,7 +218,7 @@ def test_corrupt_batch_returns_its_permits() -> None:
 
 
 def test_a_new_session_starts_with_the_whole_queue() -> None:
-    """Broker A has sent eight messages. The application has received four; the others are dropped, and sent again."""
+    """Broker A has sent eight messages, and the application has received four. The new session drops the others."""
     cfg = Config(stored=12, receiver_queue_size=10)
     at_a = (*CONSUMER, *[("dispatch",), ("handle", "consumer")] * 8, *[("receive",)] * 4, ("acknowledge", 0))
     moved = (("close", "consumer", True), ("handle", "consumer"), *CONSUMER)
@@ -331,7 +331,7 @@ def test_negative_ack_of_a_shared_consumer_redelivers_the_entry() -> None:
 
 
 def test_redelivery_of_a_batch_excludes_acknowledged_messages() -> None:
-    """Acks of 0 and 3, negative ack of 1: the second delivery brings 1, 2 and 4."""
+    """Messages 0 and 3 are acked, 1 is negatively acked: the second delivery has messages 1, 2 and 4."""
     cfg = FIVE._replace(index_acks=True, shared=True)
     steps = (("acknowledge", 0), ("acknowledge", 3), ("flush",), ("negative_acknowledge", 1), ("dispatch",))
     assert done(cfg, *BATCH, *steps, ("handle", "consumer")).consumer.queue == (1, 2, 4)

@@ -124,7 +124,7 @@ def test_two_lookups_at_once_end_with_one_owner() -> None:
 
 
 def test_answers_during_a_transfer() -> None:
-    """The destination parks; every other broker answers with the destination at once."""
+    """At the destination, a lookup waits. Every other broker answers it with the destination at once."""
     s = after(TOPIC, ownership_channel.start(TOPIC), ("lookup", 0, 0, 0))
     s, _ = ownership_channel.step(TOPIC, s, "unload", (2, 0, 1, False))
     s = delivered(TOPIC, s)

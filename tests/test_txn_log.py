@@ -85,7 +85,7 @@ def results(outcome: Any) -> list[str]:
 
 
 def test_a_transaction_that_stays_open_pins_a_window_of_many_entries() -> None:
-    """Transaction 0 stays open while 30 others commit in 90 entries; a replay after a crash reads its entry only."""
+    """Transaction 0 stays open while 30 others commit in 90 entries. After a crash, only its one entry is replayed."""
     others = [
         step for txn in range(1, 31) for step in (NEW, DONE, to(txn, "COMMITTING"), DONE, to(txn, "COMMITTED"), DONE)
     ]
@@ -228,9 +228,9 @@ def test_position_info_of_master_2026_07_holds_one_range_more() -> None:
 
 
 def test_closed_cursor_keeps_ack_sets_in_the_cursor_ledger() -> None:
-    """The metadata store of 4.0 loses ack sets. A cursor goes there if it has few ranges.
+    """The metadata store of 4.0 loses ack sets. A closed cursor is stored there if it has few ranges.
 
-    This number of ranges includes those that a cap drops from the record.
+    Ranges that a cap drops from the record are counted, too.
     """
     acks = Acks(0, 0b1010100, (Partial(7, 1),))
     for most, in_metadata, kept in (
@@ -257,7 +257,7 @@ def test_ack_sets_alone_are_persisted() -> None:
 
 
 def test_store_without_batching_deletes_records_of_batches() -> None:
-    """The store of 4.0 cannot delete them, and the transactions return at each restart."""
+    """The store of 4.0 cannot delete these records, so their transactions are open again after each restart."""
     steps = [NEW, NEW, DONE, ("reopen", False)]
     for cfg, first_unacked in ((TWO, 5), (SHIPPED, 5), (PULSAR_4_0, 0)):
         s, _ = replayed(cfg, after(cfg, *steps)[0])
