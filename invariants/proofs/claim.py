@@ -130,14 +130,14 @@ class Statement(NamedTuple):
 class Proof:
     """Collects the statements of a proof, and compares the claim with runs of the program.
 
-    A statement is `direct` if a counterexample to it is one to the claim. Other statements may fail although the claim
-    holds, for example because the invariant of an induction is too weak. The verdict is
+    A statement is `direct` if each counterexample to it is a counterexample to the claim. Other statements may fail
+    although the claim holds, for example because the invariant of an induction is too weak. There is a doubt if terms
+    and program differ, or if the solver finds no values for which the premises hold. The verdict is
 
         proved     every statement was proved, no run violates the claim, and there are no doubts
-        refuted    a statement failed, and a run violates the claim; or, without doubts, a direct statement failed
+        refuted    a statement failed, and a run violates the claim; or there are no doubts, and a direct statement has
+                   a counterexample
         unknown    otherwise. If a run violates a claim whose statements were all proved, the translation is wrong
-
-    There is a doubt if terms and program differ, or if the solver finds no example of premises.
     """
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class Proof:
         self.statements: list[Statement] = []
         self.not_proved: list[tuple[str, str]] = []  # names of other statements that failed, each with the reason
         self.doubts: list[str] = []  # differences of terms and program, and premises without an example
-        self.counterexamples: list[tuple[str, str]] = []  # names of direct statements with a counterexample, and it
+        self.counterexamples: list[tuple[str, str]] = []  # names of direct statements, each with its counterexample
         self.runs_against: list[tuple[str, str]] = []  # runs that violate the claim, each with an example
         recording = _RECORDING.get()
         if recording is not None:
@@ -209,7 +209,7 @@ class Proof:
             self.doubts.append(f"the terms are not the program: {what}: {terms}, but it runs to {program}")
 
     def answer(self) -> Answer:
-        """Returns the verdict, as the class describes it. The detail has the shortest run that violates the claim."""
+        """Returns the verdict, as the class describes it. The detail has the reason, unless it is `proved`."""
         verdict, detail = self._verdict()
         failed = tuple(dict.fromkeys(what for what, _ in (*self.counterexamples, *self.not_proved)))
         return Answer(verdict, detail, None, self.steps, self.compared, failed)

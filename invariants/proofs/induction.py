@@ -70,7 +70,7 @@ class Induction:
         return exits
 
     def exit_paths(self, exits: Iterable[Path]) -> list[Path]:
-        """Returns the paths from the loop's exits `out`, as `step_case` returns them, to the end of the function."""
+        """Returns the paths to the end of the function from the loop's `exits`, which `step_case` returns."""
         return [
             end for path in exits for end in (self.loop.end(path.names, path.when) if path.exit == "break" else [path])
         ]
@@ -108,8 +108,8 @@ def follows(
 ) -> None:
     """Proves a goal, a predicate over indexes, from the terms `given` and the `assumed` invariants over `names`.
 
-    The goal is about `values`; the definitions of the prefix sums of their sequences are premises, too. Also checks
-    that the premises are satisfiable.
+    The goal is about `values`. The definitions of the prefix sums (`symbolic/values.py`) of the sequences in `values`
+    are premises, too. Also checks that the premises are satisfiable.
     """
     goal_term = as_term(goal(*indexes))
     values = (*values, names)

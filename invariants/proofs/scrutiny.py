@@ -3,8 +3,8 @@
 The premises of a statement are path conditions of the program and assumptions. There is an objection to a proof if
 
     a statement is empty        It also holds if the program's results are unconstrained (`symbolic/forgetting.py`). A
-                                lemma, which mentions no program, is empty if it holds without its premises, or if one
-                                of them is the lemma.
+                                lemma, which mentions no program, is empty if its goal holds without the premises, or is
+                                one of them.
     premises are impossible     They cannot be satisfied on any path. A proof by contradiction has impossible premises
                                 on purpose; there is an objection only if the assumptions alone are impossible.
     assumptions are too narrow  They hold in none of the sampled reachable states.

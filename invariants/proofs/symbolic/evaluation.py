@@ -194,8 +194,8 @@ _OPERATORS: dict[Any, Callable[..., Any]] = {
 class LoopEvaluator:
     """Runs a loop by evaluating the paths through one iteration.
 
-    `condition` is the loop condition and `paths` are these paths, both with the names at the loop head unconstrained.
-    `kinds` has the type of each name that the loop changes, list[...] for a sequence.
+    `condition` is the loop condition and `paths` are these paths, both for arbitrary values of the variables at the
+    loop head. `kinds` has the type of each variable that the loop changes, list[...] for a sequence.
     """
 
     def __init__(self, condition: Any, paths: Sequence[Path], kinds: Mapping[str, Any]) -> None:
@@ -209,7 +209,9 @@ class LoopEvaluator:
         return {name: evaluator(path.names[name]) for name in self.kinds}
 
     def run(self, bound: Mapping[str, Any], names: Mapping[str, Any], max_iterations: int = 1000) -> dict[str, Any]:
-        """Returns the values of the names at the loop's exit. `bound` has the values that the loop does not change.
+        """Returns the values of the variables in `kinds` at the loop's exit; `names` has their values before the loop.
+
+        `bound` has the values of all other constants.
 
         Raises UnsupportedError if not exactly one path is feasible, or after more than `max_iterations` iterations.
         """

@@ -42,8 +42,9 @@ from invariants.proofs.symbolic.values import (
 
 #: A key of `Path.names` that is no variable's name. Its value is the set of parameters that the path has not assigned.
 UNASSIGNED_PARAMETERS = ""
-#: The solver's limits for one question about a path. The first is of work that Z3 counts (`rlimit`), about a second of
-#: it; it does not depend on how busy the machine is. The second, in milliseconds, is for work that Z3 does not count.
+#: The solver's two limits for one question about a path. `rlimit` limits the work that Z3 counts, to about a second; so
+#: the answer does not depend on the load of the machine. The timeout, in milliseconds, is for work that Z3 does not
+#: count.
 _WORK, _WAITING_MS = 30_000_000, 5_000
 
 
@@ -483,6 +484,7 @@ class Expressions:
         context: Context,
     ) -> tuple[Any, Any, list[Any]]:
         """Returns whether an element is included, the resulting element, and the facts about both."""
+        # `was` is whether `over` includes the element, if `over` is a `Filtered` itself
         was, element, known = (
             (True, over.at(element_index), []) if isinstance(over, Seq) else over.element_at(element_index)
         )
@@ -543,7 +545,10 @@ class Expressions:
         return several if isinstance(several, tuple) else refuse(node, "the number of starred arguments is not known")
 
     def _summed(self, seq: Seq, context: Context) -> Any:
-        """Returns a fresh integer for a sum without a prefix sum; `sums` has its recursive definition."""
+        """Returns a fresh integer for a sum without a prefix sum; `sums` has its recursive definition.
+
+        There is no definition in a comprehension, and none if the elements are not numbers.
+        """
         any_item = seq.at(z3.Int("(index)"))
         if context.index or not z3.is_expr(operators.as_number(any_item)) or bitmasks.is_mask(any_item):
             return self.fresh(int, "sum", context)
@@ -572,7 +577,10 @@ class Expressions:
     def _result(
         self, function: Any, arguments: list[Any], named: Mapping[str, Any], node: ast.Call, context: Context
     ) -> Any:
-        """Returns the value of a call: any value if the function is in `havoc`, else that of its stub or its source."""
+        """Returns the value of a call: that of the function's stub; else any value, if the function is in `havoc`.
+
+        The source of any other function is inlined.
+        """
         if isinstance(function, Choice):
             yes, no = context.also(function.when), context.also(z3.Not(function.when))
             then = self._result(function.then, arguments, named, node, yes)

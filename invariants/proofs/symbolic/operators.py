@@ -1,7 +1,8 @@
 """Python's operators and built-in functions on symbolic values.
 
-Integers are Z3's unbounded integers. A float is a `Double`: a real number that is rounded after every operation. Where
-a caller passes Z3 floating-point numbers and 64-bit vectors instead, vectors are only compared and cast.
+Integers are Z3's unbounded integers. A float is a `Double`: a real number that is rounded after every operation. A
+caller may instead pass Z3 floating-point numbers and, for integers, 64-bit vectors. Vectors could overflow, so there is
+no arithmetic on them: they can be compared, and cast to or from a floating-point number.
 """
 
 from __future__ import annotations

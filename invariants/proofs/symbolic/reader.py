@@ -5,7 +5,8 @@ an expression, the paths of a call are merged into one value. An operation that 
 an index out of range, must be proved safe where it occurs. Source outside the subset raises UnsupportedError.
 
 A loop over a tuple of known length is unrolled. For any other loop, `Reader.loop` gives three sets of paths: those
-before the loop, those through one iteration from any state, and those after the loop. A proof needs an induction.
+before the loop, those through one iteration from any state, and those after the loop. A proof about the loop needs an
+induction (`invariants/proofs/induction.py`).
 """
 
 from __future__ import annotations

@@ -9,9 +9,9 @@
     output object     `Listener`: records the calls made on it
     anything else     a term of the uninterpreted sort TOKEN: only equality and emptiness are known
 
-A measure is an integer for each element of a sequence, such as the element's bytes. A sequence has the prefix sums of
-its measures. Each operation on sequences, such as `appended`, computes the prefix sums of its result, so proofs about
-sums over any number of elements need no quantifiers.
+A measure is an integer for each element of a sequence, such as the element's bytes. A prefix sum of a measure is its
+sum over all elements before an index. Each operation on sequences, such as `appended`, computes the prefix sums of its
+result, so proofs about sums over any number of elements need no quantifiers.
 
 `unknown` returns an unconstrained value of an annotated type.
 """
@@ -357,8 +357,8 @@ def _zero(_: Any) -> Any:
 def unknown(kind: Any, name: str, *index: Any, item: bool = False, nested: bool = False) -> Any:
     """Returns an unconstrained value of an annotated type; with `index`, the element of the sequence `name` at it.
 
-    A tuple is a `Seq`, but a token in an element of a sequence, and in an `item`, which may become such an element.
-    With `nested`, a tuple in an element is a `Seq` whose length and elements are functions of all indexes. Raises
+    A tuple is a `Seq`. But inside an element of a sequence, and inside an `item`, which may become such an element, a
+    tuple is a token; with `nested`, it is a `Seq` whose length and elements are functions of all indexes. Raises
     UnsupportedError for a union of several types.
     """
     origin = get_origin(kind)
