@@ -249,7 +249,7 @@ def opening_a_topic_fences_other_handles() -> Answer:
     it = Bundle(proof)
     old, was_writable = it.log(it.s), it.handle(it.s, it.broker).value.fields["writable"]
     for _, path, after in it.steps("open_topic"):
-        is_open = not isinstance(path.value[1], Rec)  # a record is a `Failed`: the load is given up
+        is_open = not isinstance(path.value[1], Rec)  # the only outcome with fields is `Failed`: the load is given up
         known = [*path.when, it.some_topic == it.topic, z3.Not(was_writable)]
         writes, is_mine = it.writes(after, it.p), it.p == it.broker
         abandoned = after.fields["topics"].at(it.topic).fields["abandoned"]

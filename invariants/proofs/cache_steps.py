@@ -171,7 +171,10 @@ def number(key: Any) -> Any:
 
 
 def clamped(index: Any, seq: Seq) -> Any:
-    """Returns the index if it is in the sequence, otherwise 0."""
+    """Returns the index if it is in the sequence, otherwise 0.
+
+    By this, the stubs of `key_of` and `cache_of` return arbitrary values that are in range.
+    """
     return z3.If(z3.And(index >= 0, index < seq.length), index, 0)
 
 

@@ -68,7 +68,7 @@ def entry_is_deleted_with_last_message() -> Answer:
     run_map_against_list(it.proof)
     for cfg, acks, entry_, mask in random_acks(300):
         after_ = model.with_individual_ack(cfg, True, acks, entry_, sets.words_of(mask) or (0,))
-        left_ = [left_of(cfg, acks, n) & (mask if n == entry_ else -1) for n in range(6)]
+        left_ = [left_of(cfg, acks, n) & (mask if n == entry_ else -1) for n in range(6)]  # -1 has every bit
         same = left_ == [left_of(cfg, after_, n) for n in range(6)]
         gone = all((rest == 0) == state.is_deleted(after_, n) for n, rest in enumerate(left_))
         it.proof.run(f"{mask:b} of entry {entry_}", same and gone, acks)

@@ -87,6 +87,7 @@ def joining_agrees(first: int, last: int, start: int, one: int, two: int, three:
     pre: gaps >= 0
     post: _
     """
+    # an odd order numbers the reads from right to left; an order above 1 leaves out the first read
     reads, table = [], JoinableReads()
     for i, length in enumerate((one, two, three)):
         number = i + 1 if order % 2 == 0 else 3 - i

@@ -143,7 +143,9 @@ def _answers_against(proof: Proof, loop: Loop) -> None:
         answer = [odd if draw.random() < 0.1 else each for each in asked]
         accepted = model.accepted_entries(r, answer)
         wanted = [each == Position(1, r.first + i) and each.entry <= r.last for i, each in enumerate(answer)]
+        # the first False is at the length of the longest correct prefix
         proof.run(f"{answer} for {r}", accepted == (*wanted, False).index(False))
+        # the terms say whether a read accepts `odd` as its first entry; the read begins at the answer's first entry
         bound: dict[str, Any] = {}
         bind(StorageRead, "r", r._replace(first=answer[0].entry if answer else 0), bound)
         bind(Position, "position", odd, bound)

@@ -192,7 +192,7 @@ def config_in(unit: str) -> Any:
 
 
 def _delays_in(proof: Proof, unit: str) -> None:
-    few, more, maximum = z3.Ints("few more maximum")
+    few, more, maximum = z3.Ints("few more maximum")  # two redelivery counts, and the largest delay
     cfg = config_in(unit)
     table = cfg.fields["backoff"].fields["delays"]
     given = [table.length > 0, few >= 0, few <= more, maximum >= 0, as_term(cfg.fields["min_delay_ms"]) >= 0]

@@ -177,7 +177,7 @@ def _nacks_in_time(proof: Proof, cfg: Rec, s: Rec, covered: Invariant) -> None:
     buckets, index = s.fields["buckets"], z3.Int("any0")
 
     def with_entry(before: Seq, time: Any, _: Any) -> Seq:
-        """Returns buckets, each at that time or at the time of an earlier one; `_run_with_entry` tests this."""
+        """Returns buckets, each at `time` or at the time of a bucket in `before`; `_run_with_entry` tests this."""
 
         def at(where: Any) -> Rec:
             other = before.at(origin(as_term(where))).fields["time"]

@@ -195,7 +195,7 @@ def _show_cumulative(it: Cursor, cfg: Rec, ack: Rec) -> None:
 
 
 def _run_of_conflicts(proof: Proof, draw: random.Random) -> None:
-    """Checks the claim on an ack and random pending acks of both types, message by message."""
+    """Checks the claim on an ack of transaction 9 and random pending acks of both types, message by message."""
     cfg, ack_sets = Config(batch_sizes=(3,)), (None, 1, 2, 3, 4, 5, 6)
     pending: tuple[TxnAcks, ...] = ()
     for txn in range(1, draw.randint(1, 4)):
@@ -276,6 +276,7 @@ def ack_adds_its_messages() -> Answer:
     loop = Reader(known).loop(model.merged)
     [begun] = [path for path in loop.begin(old, new) if path.exit == "next"]
     head = {**begun.names, INDEX: at}
+    # the result may have the new ack at `at`, and each later ack one index higher than `old` has it
     indexes = (p, q, r, p - 1, q - 1, r - 1, at)
     smaller = [z3.Implies(z3.And(n >= 0, n < at), ENTRY(n) < new.fields["entry"]) for n in indexes]
     given = [*known, *smaller, *[in_order(old, one, other) for one in indexes for other in indexes]]

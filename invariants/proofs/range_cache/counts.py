@@ -51,16 +51,17 @@ def reads_are_conserved() -> Answer:
             _change_follows(edits, edit, rule)
     _passes_keep_counts(edits.proof)
     _removal_keeps_counts(edits.proof)
-    edits.check_on_runs(lambda cfg, s: True)
+    edits.check_on_runs(lambda cfg, s: True)  # compares the terms; `_conserved_in` checks the claim
     for history in histories(60, 60):
         _conserved_in(edits.proof, history)
     return edits.proof.answer()
 
 
 def _counters_by_rule(edits: Edits) -> None:
-    """Proves the results of `initial_count`, `marked_read` and `replayed`, and which of them a release and replay call.
+    """Proves the results of the functions that change a read count, and which of them a release and a replay apply.
 
-    The lemmas say that the conserved sum allows these changes.
+    By the claim, a read count is the initial value plus the replays minus the releases. The lemmas say: if this holds
+    before a replay, or a release that counts, it holds afterwards.
     """
     proof, reader = edits.proof, Reader()
     count, expected = unknown(int | None, "count"), z3.Int("expected")
@@ -113,6 +114,7 @@ def _edits_keep_counts(edits: Edits) -> None:
                 + [equal(now, initial)] * puts
                 + [equal(now, _lowered(was))] * (edit.name == "mark_read")
             )
+            # an entry that was queued keeps its count, or changes it by a rule; a new entry has the initial count
             return z3.Implies(live_at(after, i), z3.If(live_at(before, i), z3.Or(*rules), equal(now, initial)))
 
         edits.follows(edit, "a read count changes by its rule", written, [at])
@@ -125,10 +127,10 @@ def _edits_keep_counts(edits: Edits) -> None:
 
 
 def _writes(edits: Edits, edit: Edit, holder: Any, ruled: Maybe) -> None:
-    """Proves that the outcome has the changed read count `ruled`, and so has the entry `holder` in the queue.
+    """Proves that the outcome has the changed read count `ruled`, and that the holder has it in the queue.
 
-    About the queue it is assumed that no two slots have the same entry, and that the stash is empty. A group of
-    orphaned copies is not in the queue.
+    The holder is a cached entry, or a group of orphaned copies. The queue does not contain such a group, so for a group
+    only the outcome is tested. It is assumed that no two slots have the same entry, and that the stash is empty.
     """
     edits.follows(edit, "the reported count", lambda: equal(_count_of(edit.outcome), ruled), [])
     before, after = queue_of({"s": edits.s}), queue_of({"s": edit.after})

@@ -94,8 +94,8 @@ class Edits:
         A path that calls one of these functions ends at the call: `after` is the state that is passed to the call. If
         this state is unchanged, the path is no edit.
         """
-        # Stubs replace the functions. A stub returns `unchanged` for an unchanged state, and otherwise a new arbitrary
-        # state, by which the state at the call is found.
+        # A stub replaces each of these functions. Called with an unchanged state, it returns `unchanged`. Otherwise it
+        # returns a new arbitrary state, for which `changed` has the state at the call.
         unchanged = self.s.replace({})
         for name, action in model.range_cache.actions.items():
             if name in LEFT_OUT:

@@ -296,6 +296,7 @@ def due_are_not_removed() -> Answer:
     f, count = slot.value.fields, slot.value.fields["expected_reads"]
     by_access = z3.And(s.fields["extend_ttl_of_recently_accessed"], f["accessed"])
     by_reads = z3.And(count.defined, count.value >= 1, f["requeue_count"] < s.fields["max_requeue_times"])
+    # without the rule `spares`, a size pass removes a due entry that is expired
     due, spares = z3.Or(by_access, by_reads), cfg.fields["size_pass_requeues_expired"]
     for predicate in PREDICATES:
         result = reader.call(predicate, cfg, s, slot, freed, limit)

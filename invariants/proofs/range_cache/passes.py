@@ -122,6 +122,7 @@ class Pass:
             Invariant("cache numbers of removed entries are in range", self._fits("gone"), 1),
         ]
         induction = Induction(self.proof, self.loop, self.head, [*all_invariants, *invariants], given)
+        # `fits` for the queue before the pass, which is the queue of the state
         before = Invariant("", lambda n, i: self._fits("queue")({**n, "queue": n["s"].fields["queue"]}, i), 1)
         induction.base_case(self.loop.begin(self.cfg, self.s, self.predicate, self.limit), (before, *assumed))
         exit_paths = induction.exit_paths(induction.step_case())
@@ -170,7 +171,10 @@ class Pass:
     # ---- the end of a pass
 
     def _account_for_removed_stub(self, cfg: Rec, s: Rec, gone: Seq) -> tuple[Rec, Rec]:
-        """Stub of `account_for_removed`. Of the sizes, only that of `self.cache` is known; `_prove_stub` proves it."""
+        """Stub of `account_for_removed`; `_prove_stub` proves its facts.
+
+        Of the sizes, only that of `self.cache` is known, and only without `released_value_stays_counted`.
+        """
         sizes = s.fields["sizes"]
         kept = cfg.fields["released_value_stays_counted"]
         rest = z3.If(kept, z3.Int("left.size"), sizes.at(self.cache) - gone.total("bytes"))

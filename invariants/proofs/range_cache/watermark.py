@@ -148,7 +148,7 @@ def aims_at_the_watermark() -> Answer:
     asked, passed = z3.Int("asked"), []
 
     def size_pass(cfg: Rec, s: Rec, bytes_to_free: Any) -> Any:
-        """Stub of `size_pass`: changes the state in an arbitrary field."""
+        """Stub of `size_pass`: changes some field of the state, so a path with the call does not return `s` itself."""
         passed.append(bytes_to_free)
         return s.replace({"next_copy": asked}), None
 

@@ -260,7 +260,7 @@ def _is_kept(record: Rec, partial: Seq, index: Any) -> tuple[Any, list[Any]]:
 
 
 def lowest_ranges_are_a_beginning(proof: Proof) -> None:
-    """Proves that the lowest ranges have only deleted entries, and with an entry all deleted entries below it."""
+    """Proves that the lowest ranges have only deleted entries, and all deleted entries below any entry they have."""
     ranges = LowestRanges(proof)
     i, j = z3.Ints("i j")
     is_over = z3.Not(ranges.loop.condition(ranges.head))

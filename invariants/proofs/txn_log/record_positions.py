@@ -164,6 +164,7 @@ def end_deletes_all() -> Answer:
     run_map_stubs(proof)
     for record, before_, effect_ in effects(60):
         places_ = before_.positions if before_ is not None else ()
+        # a rejected record deletes its own position, the end of the transaction deletes all, any other record none
         if effect_.result != "success":
             wanted: tuple[RecordPosition, ...] = (RecordPosition(99, 0),)
         else:

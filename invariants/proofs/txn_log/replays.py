@@ -1,8 +1,9 @@
 """Claims about the effects of records on transactions: live, when a record becomes durable, and at replay.
 
 One transaction is followed through a log with any number of records of any transactions. The map of transactions is
-represented by two slots: one for the followed transaction, one for the transaction of the current record. Random maps
-test that the three functions on the map agree with their stubs. This is not proved.
+represented by two slots: one for the followed transaction, one for the transaction of the current record. Stubs replace
+`find_txn`, `put_txn` and `remove_txn`. Random maps test that these functions have the effect of their stubs. This is
+not proved.
 """
 
 from __future__ import annotations
@@ -246,6 +247,8 @@ def random_record(draw: random.Random, txn: int, op: Op | None = None) -> Record
 class Run:
     """The followed transaction after any number of records: in the store (`live`), and in a replay of the undeleted
     records (`again`).
+
+    `begun` and `has_ended` say whether its NEW record, and its COMMITTED or ABORTED record, took effect.
     """
 
     def __init__(self, name: str, it: Transaction) -> None:
@@ -254,7 +257,10 @@ class Run:
 
 
 def holds(run: Any, first_is_left: Any) -> Any:
-    """Returns the invariant: a replay finds the live transaction if its NEW record is undeleted, otherwise none."""
+    """Returns the invariant: a replay finds the live transaction if its NEW record is undeleted, otherwise none.
+
+    `first_is_left` is whether the NEW record is undeleted.
+    """
     live, again = run.live, run.again
     is_read = z3.And(run.begun, first_is_left)
     alike = [
@@ -296,7 +302,8 @@ class After(NamedTuple):
 def ended_transaction_is_not_recovered() -> Answer:
     """PIP-160 deletes the records of an ended transaction together.
 
-    A truncated cursor record keeps such deletions up to some entry, so the NEW record is deleted with any other.
+    A truncated cursor record keeps such deletions up to some entry: if it keeps that of any record, it keeps that of
+    the NEW record.
     """
     it = Transaction()
     proof, record = it.proof, it.record.fields
@@ -308,8 +315,10 @@ def ended_transaction_is_not_recovered() -> Answer:
     for when, live, in_time in it.effects(run.live):
         ends = z3.And(it.is_its, in_time, is_word(record["op"], "UPDATE"), is_word(record["to"], *ENDS))
         begun, has_ended = z3.Or(run.begun, begins), z3.Or(run.has_ended, ends)
+        # by assumption, an effective record is deleted only if the NEW record is
         in_order = z3.Implies(z3.And(it.is_its, in_time, first_is_left), is_left)
         premises = [*known, *when, in_order]
+        # a replay applies an undeleted record, and skips a deleted one
         reads = [([*premises, is_left, *paths], again) for paths, again in it.replays(run.again, premises)]
         for given, again in (*reads, ([*premises, z3.Not(is_left)], run.again)):
             then = After(live, again, begun, has_ended)
