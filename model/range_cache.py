@@ -355,7 +355,7 @@ def look_up(s: State, found: Iterable[Entry], hold: bool) -> tuple[State, tuple[
 
 @range_cache.action
 def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, bool]:
-    """`RangeCache.exists`: whether the position is cached; does not set `accessed`."""
+    """`RangeCache.exists`: returns whether the position is cached; does not set `accessed`."""
     return s, find(s, cache, position) is not None
 
 

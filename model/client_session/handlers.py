@@ -109,9 +109,7 @@ def late_success(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
 
 @client_session.fault
 def break_connection(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
-    """`ConnectionHandler.connectionClosed`: the connection of one handler breaks. Commands in flight are lost, and a
-    lookup is next.
-    """
+    """`ConnectionHandler.connectionClosed`: a handler's connection breaks. Its commands are lost; a lookup is next."""
     if link_of(s, handler).phase not in ("waiting", "ready"):
         return s, NOT_NOW
     return disconnected(s, handler), None
@@ -136,7 +134,9 @@ def end_of_topic(cfg: Config, s: State) -> Step[State, str]:
 
 @client_session.action
 def handle(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
-    """`ClientCnx`: a handler handles the next command of its broker. Returns what the handler does, by the command:
+    """`ClientCnx`: a handler handles the next command of its broker. Returns what the handler does.
+
+    The results, by command:
 
     success         "ready": a producer sends all pending messages again, oldest first; a consumer sends FLOW for its
                     whole receiver queue
