@@ -109,7 +109,7 @@ def late_success(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
 
 @client_session.fault
 def break_connection(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
-    """`ConnectionHandler.connectionClosed`: a handler's connection breaks. Its commands are lost; a lookup is next."""
+    """`ConnectionHandler.connectionClosed`: a connection breaks: commands in flight are lost, and a lookup is next."""
     if link_of(s, handler).phase not in ("waiting", "ready"):
         return s, NOT_NOW
     return disconnected(s, handler), None
