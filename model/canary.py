@@ -5,7 +5,7 @@ property in another. Every engine must report both, or the engine is broken. Cam
 default.
 
     add      adds tokens, up to the capacity
-    take     removes the given number of tokens, or all
+    take     removes the given number of tokens, or all if there are fewer
 
 State: the number of tokens, and the number of tokens taken so far.
 """
@@ -51,7 +51,7 @@ def add(cfg: Config, s: State, tokens: Annotated[int, AtLeast(1)]) -> Step[State
 
 @canary.action
 def take(cfg: Config, s: State, tokens: Annotated[int, AtLeast(1)]) -> Step[State, int]:
-    """Removes the given number of tokens, or all; the outcome is the number removed."""
+    """Removes the given number of tokens, or all if there are fewer; the outcome is the number removed."""
     given = min(tokens, s.tokens)
     return s._replace(tokens=s.tokens - given, taken=s.taken + given), given
 

@@ -171,7 +171,7 @@ def shares(sizes: list[tuple[int, int]], bytes_to_free: int, arithmetic: str) ->
         if sum(m for _, m in chosen) >= needed:
             break
         chosen.append((cache, n))
-    chosen_bytes = sum(n for _, n in chosen)
+    chosen_bytes = sum(n for _, n in chosen)  # 0 only if no cache is chosen
     asked = [(cache, share_of(bytes_to_free, n, chosen_bytes, arithmetic)) for cache, n in chosen if chosen_bytes]
     return [(cache, share) for cache, share in asked if share > 0]
 
@@ -196,9 +196,9 @@ def put(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, t
 def put_mismatched(
     cfg: Config, s: State, cache: Cache, position: Position, value_position: Position, bytes: Bytes
 ) -> Step[State, bool]:
-    """`RangeCache.put` with a key and a value, which may not match: then it throws IllegalArgumentException.
+    """`RangeCache.put` with its own key: IllegalArgumentException if the value's position differs.
 
-    Otherwise as `put`, with the current time as timestamp.
+    Otherwise the same as `put`, with the current time as timestamp.
     """
     if position != value_position:
         return refused(s, "illegal_argument", "the value's position is not the key")
@@ -287,7 +287,7 @@ def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[S
 def evict_proportionally(
     cfg: Config, s: State, caches: tuple[Cache, ...], bytes_to_free: int
 ) -> Step[State, tuple[Eviction, ...]]:
-    """`EntryCacheDefaultEvictionPolicy.doEviction`: one round over the given caches; returns requests and results."""
+    """`EntryCacheDefaultEvictionPolicy.doEviction`: one round over the given caches; returns its size passes."""
     if bytes_to_free <= 0 or not caches:
         return refused(s, "illegal_argument", "the policy needs bytes to free and at least one cache")
     if len(set(caches)) < len(caches):

@@ -178,7 +178,6 @@ class Machine(Generic[C, S]):
         self._fit_config = fitter(cast(Hashable, config))
         self.start = start
         self.source = source
-        #: class of Pulsar -> the methods that docstrings of actions mention
         self.java = dict(java or {})
         self.actions: dict[str, Action] = {}
         #: the config fields that `Below` bounds of arguments name

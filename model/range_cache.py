@@ -7,9 +7,9 @@ pass: passes are `synchronized`. `model/cache_steps` interleaves threads inside 
 Each topic has a cache. All caches share one removal queue (`queue`), from which passes evict entries. Each cached entry
 has a wrapper in the queue. A removal by position (`remove_range`, `invalidate_ledger`, `clear`) detaches the wrapper:
 the slot in the queue is None, until a pass or `non_evictable_size` drops the slot. The wrapper's value is an
-`EntryImpl`; a value without references is deallocated (`over_release`). A reader gets a copy, which is another
-`EntryImpl`. Entry and copies share an `EntryReadCountHandler`. Its expected read count ("read count") is the number of
-reads still to come. When an entry leaves the cache or gets another handler, its copies become `orphaned_copies`.
+`EntryImpl`; only `over_release` deallocates the value of a cached entry. A reader gets a copy, another `EntryImpl`.
+Entry and copies share an `EntryReadCountHandler`. Its expected read count ("read count") is the number of reads still
+to come. When an entry leaves the cache or gets another handler, its copies become `orphaned_copies`.
 
     put          adds an entry at an absent position, with a wrapper at the tail of the queue. At a cached position (a
                  duplicate put), adds nothing; with `duplicate_put` "latest_handler", replaces the entry's handler
@@ -22,10 +22,10 @@ reads still to come. When an entry leaves the cache or gets another handler, its
                  are freed. One pass can visit a requeued entry again
 
 An entry is due for requeue if `accessed` and `extend_ttl_of_recently_accessed` are set, or if it has expected reads (a
-read count of 1 or more) and `requeue_count` is below `max_requeue_times` ("the maximum"). Only in designs that were not
-shipped does a size pass consider age; its threshold is now minus the TTL. With `size_pass_requeues_expired` false, it
-evicts expired entries even if they are due. With `retention` "stash", no pass requeues: a size pass moves unexpired
-entries with expected reads to `stash`.
+read count of 1 or more) and `requeue_count` is below `max_requeue_times` ("the maximum"). A shipped size pass ignores
+age. In two designs that were not shipped, it compares the age with the TTL: with `size_pass_requeues_expired` false, it
+evicts expired entries even if they are due; with `retention` "stash", it moves unexpired entries with expected reads to
+`stash`, and no pass requeues.
 
 Not modelled: cursors (`expected_reads` is an argument: for an added entry, the number of active cursors; for an entry
 read from storage, `getNumberOfCursorsAtSamePositionOrBefore` of the reading cursor); when passes are scheduled; buffers
@@ -219,7 +219,7 @@ def should_requeue(s: State, e: Entry) -> bool:
 
 
 def requeue_count_after(cfg: Config, s: State, e: Entry) -> int:
-    """Returns `requeueCount` after a requeue: one more; the same for recent access without `access_requeue_counts`."""
+    """Returns `requeueCount` after a requeue: one more; without `access_requeue_counts`, the same for recent access."""
     if cfg.access_requeue_counts or not (s.extend_ttl_of_recently_accessed and e.accessed):
         return e.requeue_count + 1
     return e.requeue_count
@@ -274,7 +274,7 @@ def stays_counted(cfg: Config, e: Entry) -> bool:
 
 
 def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[State, Removed]:
-    """Subtracts the bytes of entries that have left queue and stash, orphans their copies, and counts the entries."""
+    """Orphans the copies of entries that left queue and stash. Subtracts and counts those not `stays_counted`."""
     sizes, orphaned_copies, entries, freed = list(s.sizes), s.orphaned_copies, 0, 0
     for e in gone:
         if not stays_counted(cfg, e):
@@ -294,7 +294,7 @@ def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[S
 def put(
     cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """`RangeCache.put`: inserts an entry and returns true. At a cached position, `duplicate_put` applies."""
+    """`RangeCache.put`: inserts an entry and returns true; at a cached position, `duplicate_put` applies: false."""
     count = initial_count(cfg, expected_reads)
     present = find(s, cache, position)
     if present is None:
@@ -312,7 +312,7 @@ def put(
 def put_mismatched(
     cfg: Config, s: State, cache: Cache, position: Position, value_position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """`RangeCache.put`: puts a value under a key; IllegalArgumentException if the value's position is not the key."""
+    """`RangeCache.put` with its own key: IllegalArgumentException if the value's position differs, otherwise `put`."""
     if position != value_position:
         return refused(s, "illegal_argument", "the value's position is not the key")
     return put(cfg, s, cache, position, bytes, expected_reads)
@@ -650,7 +650,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 @range_cache.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Returns each cache by position, the slots of queue and stash, and the copies with their read counts."""
+    """Returns the sorted entries of each cache, the slots of queue and stash, and the copies with their read counts."""
     cached: list[list[list[object]]] = [[] for _ in s.sizes]
     slots: list[list[object] | None] = []
     copies = [[c, g.expected_reads] for g in s.orphaned_copies for c in g.copies]
