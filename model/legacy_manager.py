@@ -150,7 +150,7 @@ legacy_manager = Machine(
     },
 )
 
-# ---- small rules --------------------------------------------------------------------------------------
+# ---- caches and counters ------------------------------------------------------------------------------
 
 
 def new_cache(max_bytes: int) -> CacheState:
@@ -258,7 +258,7 @@ def read(
 ) -> Step[State, Found]:
     """`asyncReadEntry`: reads a range of one ledger from the cache if every entry is cached, otherwise from storage.
 
-    With `store_in_cache`, inserts the entries that were read from storage.
+    With `store_in_cache`, inserts the entries that were read from storage; if an insert fails, the read fails.
     """
     return fetch(cfg, s, cache, ledger, first, last, store_in_cache)
 

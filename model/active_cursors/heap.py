@@ -49,6 +49,7 @@ def sifted_down(items: Items, index: int) -> Items:
     """
     heap = list(items)
     while True:
+        # slower: the index of the child at the smaller position; None if no child is before the item
         left, right, slower = 2 * index + 1, 2 * index + 2, None
         if right < len(heap) and heap[right].position < heap[index].position:
             slower = left if heap[left].position < heap[right].position else right

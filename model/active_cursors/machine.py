@@ -1,8 +1,8 @@
 """The active cursors of a managed ledger: how many are at or before a position, and which is the slowest.
 
-Models `ActiveManagedCursorContainer` (PIP-430, expected read count). One step is one call on the container. A cursor
-tracks what a subscription has read and acknowledged; it is active while the subscription has consumers. The number of
-active cursors tells the entry cache how often it must expect reads of an entry.
+Models `ActiveManagedCursorContainer` (PIP-430, expected read count). One step is one call on the container. The cursor
+of a subscription is active while the subscription has consumers. The number of active cursors tells the entry cache how
+often it must expect reads of an entry.
 
 State: the active cursors by name, each with a position (a tracked cursor) or without one (untracked); the clock; the
 time of the last removal; the number of changes; the number of durable cursors; a data structure (see `container`).
@@ -116,7 +116,7 @@ class Config(NamedTuple):
         bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.add"})
     ] = False
     #: the list: when `add` keeps the cursor object that the name had before. never; while_present: if the name is
-    #: present; until_flushed: also if the name was removed since the last flush
+    #: present; until_flushed: also if a removal of the name's node is pending, and `add` has a position
     readd_keeps_object: Annotated[
         Literal["never", "while_present", "until_flushed"],
         Rule(
@@ -497,7 +497,7 @@ def position_and_name(item: Item) -> tuple[Position, int]:
 def observe(cfg: Config, s: State) -> dict[str, object]:
     """Returns the names, the answers to all queries except `get_cursor`, and three further facts.
 
-    These are: whether a cursor is durable, the slowest cursors, and the number of changes (`version`).
+    These are: whether `durables` is positive, the slowest cursors, and the number of changes (`version`).
     """
     seen = flush(cfg, s)
     slowest = slowest_position(cfg, seen)[1]

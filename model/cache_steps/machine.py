@@ -446,7 +446,7 @@ def unmap_evicted(cfg: Config, s: State) -> Step[State, bool]:
     if cfg.eviction_unmaps == "checked":
         return s._replace(mapped=unmapped(s, e.key, e.wrapper), eviction=e._replace(at="mark_removed")), True
     present = s.mapped[e.key]
-    # the lock of the wrapper that is unmapped; of the head if there is none
+    # the step needs the lock of the mapped wrapper or, if no wrapper is mapped, the lock of the head
     if is_locked(cfg, s, e.wrapper if present is None else present):
         return s, LOCKED
     if present is None:

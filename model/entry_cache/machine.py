@@ -33,8 +33,8 @@ knows no topics: the field `cache` of its `Entry` is the number of a range cache
 
 Not modelled: cursors (`expected_reads` is an argument; the broker asks the active cursors when the storage read
 completes: `getNumberOfCursorsAtSamePositionOrBefore`); copying on insert; ledgers that grow during a read; values
-deallocated while cached (see `model/range_cache.py`); threads; how shipped versions handle the fault of storage, except
-in a partial cache hit.
+deallocated while cached (see `model/range_cache.py`); threads. Of shipped versions under the fault of storage, only two
+rules are modelled: `short_answer`, for a partial cache hit, and `caches_unexpected_entries`.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@ apache/pulsar#26296).
               is full
     release   permits are returned. Then, from the head of the queue: a request that has waited longer than the timeout
               fails; a request that fits is granted; the first other request, and all behind it, keep waiting
-    timer     from the head of the queue, requests that have waited as long as the timeout, or longer, fail. With
-              `timer_grants_next`, the timer then fails and grants requests as a release does
+    timer     from the head of the queue, requests that have waited as long as the timeout, or longer, fail. If any
+              fails, the timer then grants requests as a release does (with `timer_grants_next`)
 
 A maximum of 0 switches the limiter off. Not modelled: callbacks that throw (the broker loses their permits); a timeout
 of 0 or less, with which no request times out; that `SpscArrayQueue` rounds its capacity up to a power of two (with the
