@@ -3,8 +3,8 @@
 Models `ManagedLedgerImpl`, `OpAddEntry`, `OpReadEntry`, `ManagedCursorImpl`, `PersistentTopic.checkBackloggedCursors`,
 `PersistentDispatcherMultipleConsumers`, `PersistentStickyKeyDispatcherMultipleConsumers` and
 `PersistentDispatcherSingleActiveConsumer`. Composed of `model/entry_cache` (one topic) and `model/active_cursors`.
-One step is one add, one start of a read, one answer of storage, one `sendMessagesToConsumers`, one call of a client, or
-one run of a task.
+One step is one add or rollover, one start of a read, one answer of storage, one `sendMessagesToConsumers`, one write of
+a sent entry to its connection, one call of a client, one run of a task, or one advance of the clock.
 
 Each subscription has a cursor, and a dispatcher that reads entries and sends them to consumers. All cursors share the
 entry cache. The expected read count ("count") of a cached entry is the number of reads that the cache still expects. If
@@ -395,7 +395,7 @@ def release(cfg: Config, s: State, subscription: SubscriptionNumber) -> Step[Sta
 
 @managed_ledger.action
 def acknowledge(cfg: Config, s: State, subscription: SubscriptionNumber, position: Position) -> Step[State, None]:
-    """`ManagedCursorImpl.asyncDelete`: acknowledges an entry that a consumer holds or that is in the replay queue."""
+    """`ManagedCursorImpl.asyncDelete`: acknowledges an entry that a consumer holds, or that is to be replayed."""
     sub = s.subscriptions[subscription]
     holder = next((c for c in sub.consumers if position in c.pending), None)
     if holder is not None:
@@ -410,7 +410,7 @@ def acknowledge(cfg: Config, s: State, subscription: SubscriptionNumber, positio
 def mark_delete(cfg: Config, s: State, subscription: SubscriptionNumber, position: Position) -> Step[State, None]:
     """`ManagedCursorImpl.asyncMarkDelete`: a cumulative ack, or a skip by an operator.
 
-    The position may be after the read position.
+    The position is that of an entry after the mark-delete position; it may be after the read position.
     """
     sub = s.subscriptions[subscription]
     if position <= sub.mark_delete or not exists(s, position):
@@ -491,14 +491,14 @@ def run_eviction_task(cfg: Config, s: State) -> Step[State, int]:
 
 @managed_ledger.action
 def advance(cfg: Config, s: State, millis: Millis) -> Step[State, None]:
-    """The clock advances."""
+    """Advances the clock."""
     ranges = s.caches.ranges
     ranges = ranges._replace(now_ns=ranges.now_ns + millis * UNITS_PER_MS["ns"])
     active = s.active._replace(now_ms=s.active.now_ms + millis)
     return s._replace(caches=s.caches._replace(ranges=ranges), active=active), None
 
 
-# ---- names and profiles -------------------------------------------------------------------------------
+# ---- canonical form and profiles ----------------------------------------------------------------------
 
 
 @managed_ledger.canonical_form
