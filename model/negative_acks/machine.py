@@ -259,7 +259,7 @@ negative_acks = Machine(
 Duration = Annotated[int, AtLeast(0), InUnit("clock_unit")]
 RedeliveryCount = Annotated[int, AtLeast(0)]
 
-# ---- rules --------------------------------------------------------------------------------------------
+# ---- delays, buckets and the timer --------------------------------------------------------------------
 
 
 def delay_of(cfg: Config, redelivery_count: int | None) -> int | None:
@@ -466,7 +466,8 @@ def ack(cfg: Config, s: State, entry: Position) -> Step[State, None]:
 def close(cfg: Config, s: State) -> Step[State, None]:
     """`NegativeAcksTracker.close`: removes pending nacks and cancels the timer. Idempotent.
 
-    The consumer is closed too; the broker redelivers its unacknowledged messages.
+    With `after_close` `keeps_buckets`, pending nacks stay. The consumer is closed too; the broker redelivers its
+    unacknowledged messages.
     """
     if s.status == "failed":
         return s, None
@@ -504,7 +505,7 @@ def advance_time(cfg: Config, s: State, by: Duration, timer_lag: Duration) -> St
 def run_timer_task(cfg: Config, s: State) -> Step[State, Redelivery | None]:
     """`triggerRedelivery`: runs a timer task that had already started when its timer was re-armed or cancelled.
 
-    All other runs are part of `advance_time`.
+    All other runs are part of `advance_time`. If the tracker is not open, the run only follows `task_without_buckets`.
     """
     if s.status == "failed":
         return refused(s, "panic", "the ticker's interval is 0: the tracker was not constructed")
@@ -561,7 +562,8 @@ def canonical(cfg: Config, s: State) -> State:
 def observe(cfg: Config, s: State) -> dict[str, object]:
     """Returns whether `nackedMessages` exists, the number of nacks, the buckets, the deadline and the retained ids.
 
-    `nackedMessages` exists while the tracker is open; under `keeps_buckets`, also after close if there are buckets.
+    `nackedMessages` exists while the tracker is open. A closed tracker has it if buckets remain: with `after_close`
+    `keeps_buckets` or `stores_nacks`.
     """
     return {
         "created": s.status == "open" or bool(s.buckets),
