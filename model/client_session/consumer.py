@@ -260,7 +260,7 @@ def redelivering(cfg: Config, s: State, entry: int) -> State:
 
 
 def emptied(cfg: Config, s: State) -> State:
-    """`ConsumerImpl.clearReceiverQueue`: returns the state without receiver queue and messages in flight.
+    """`ConsumerImpl.redeliverUnacknowledgedMessages`: returns the state without receiver queue and messages in flight.
 
     Each REDELIVER without ids begins a new consumer epoch. The messages in flight have the epoch before, and are
     dropped. The permits of all dropped messages are returned.

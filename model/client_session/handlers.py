@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from model.client_session.consumer import corrupt_received, message_received, subscribed
-from model.client_session.producer import checksum_error, created, failed_pending, receipted
+from model.client_session.producer import checksum_error, failed_pending, opened, receipted
 from model.client_session.state import (
     Config,
     Handler,
@@ -109,7 +109,10 @@ def late_success(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
 
 @client_session.fault
 def break_connection(cfg: Config, s: State, handler: Handler) -> Step[State, None]:
-    """`ConnectionHandler.connectionClosed`: a connection breaks: commands in flight are lost, and a lookup is next."""
+    """`ConnectionHandler.connectionClosed`: the connection of one handler breaks, and a lookup is next.
+
+    The commands in flight to and from the handler are lost.
+    """
     if link_of(s, handler).phase not in ("waiting", "ready"):
         return s, NOT_NOW
     return disconnected(s, handler), None
@@ -159,7 +162,7 @@ def handle(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
     s = with_link(s, handler, link._replace(down=link.down[1:]))
     if reply.kind == "success":
         s = with_link(s, handler, link_of(s, handler)._replace(phase="ready", created=True))
-        return (created(cfg, s, reply, is_reconnection) if handler == "producer" else subscribed(cfg, s)), "ready"
+        return (opened(cfg, s, reply, is_reconnection) if handler == "producer" else subscribed(cfg, s)), "ready"
     if reply.kind == "refused":
         return refused_by_broker(cfg, s, handler, bool(reply.value))
     if reply.kind == "close":

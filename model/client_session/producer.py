@@ -31,7 +31,7 @@ def oldest(p: Producer) -> int:
     return len(p.results)
 
 
-def created(cfg: Config, s: State, reply: Reply, is_reconnection: bool) -> State:
+def opened(cfg: Config, s: State, reply: Reply, is_reconnection: bool) -> State:
     """`ProducerImpl.connectionOpened`: returns the state after PRODUCER_SUCCESS: all pending messages are sent.
 
     The first PRODUCER_SUCCESS also sets the next sequence id. With `reconnection_restarts_sequence_ids`, a later one
