@@ -361,7 +361,7 @@ def with_low_watermark(cfg: Config, s: State, low_watermark: int, had_individual
 
 
 def stale_txns(cfg: Config, s: State) -> list[int]:
-    """Returns the transactions with pending acks at or below the low watermark whose abort is to be started.
+    """Returns the transactions that have pending acks, and an id up to the low watermark, and are now to be aborted.
 
     A transaction whose abort is already buffered or in flight is left out. With `low_watermark_aborts` "from_first",
     only the first transaction of `individual_acks` is considered, and only if no internal abort is buffered or in

@@ -122,10 +122,10 @@ class Config(NamedTuple):
     empty_ack_set_acks_entry: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete before apache/pulsar#24406"})
     ] = True
-    #: Which transactions with pending acks a low watermark aborts, and when. `all`: all transactions at or below the
-    #: low watermark, after any commit or abort. `from_first`: only after a commit or abort of individual acks, and
-    #: only the first transaction in the order of `State.individual_acks`, if it is at or below the low watermark. Its
-    #: abort is followed by the check of the next transaction.
+    #: Which transactions with pending acks a low watermark aborts, and when. `all`: all transactions with an id at or
+    #: below the low watermark, after any commit or abort. `from_first`: only after a commit or abort of individual
+    #: acks, and only the first transaction in the order of `State.individual_acks`, if its id is at or below the low
+    #: watermark. Its abort is followed by the check of the next transaction.
     low_watermark_aborts: Annotated[
         Literal["all", "from_first"],
         Rule(Origin.READ, {"from_first": "PendingAckHandleImpl.handleLowWaterMark, master 2026-07"}),
