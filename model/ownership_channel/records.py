@@ -14,7 +14,8 @@ state `Init`. A record may name two brokers, a source and a destination:
 `keeps_left` (`shouldKeepLeft`) decides whether a new record is rejected. Records are messages of a system topic, and
 each reader decides; or they are stored in the metadata store, and the writer decides. The version of a new record must
 be the next one; a reader of the topic also accepts any higher version. The transition must be valid, and the brokers of
-both records must agree. These two are not checked if the record is forced, or has a higher version than the next one.
+both records must agree. These two are not checked if the record is forced, if its version is higher than the next one,
+or if it is the first record of a bundle in the metadata store.
 """
 
 from __future__ import annotations
@@ -268,7 +269,7 @@ def disagrees_on_brokers(left: Data, right: Data) -> bool:
     Owned -> Releasing       allowed: the owner as source, another broker or none as destination
     Free -> Assigning        allowed: no source, a destination
     Releasing -> Assigning   allowed: the same brokers, with a destination
-    other states in flight   allowed: the same brokers
+    from a state in flight   allowed, in any other transition: the same brokers
     """
     if left.state == "Owned" and right.state == "Splitting":
         return not is_blank(right.dst_broker) or left.dst_broker != right.source_broker

@@ -148,7 +148,7 @@ ownership_channel = Machine(
     },
 )
 
-# ---- small rules ----------------------------------------------------------------------------------------
+# ---- bundles and brokers --------------------------------------------------------------------------------
 
 
 def with_item(items: tuple[Any, ...], index: int, item: Any) -> tuple[Any, ...]:
