@@ -123,9 +123,9 @@ def admit(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> St
     """`ServerCnx.handleProducer`, `handleSubscribe`: a broker answers `PRODUCER` or `SUBSCRIBE` from its view.
 
     The owner answers with success once it has loaded the topic, and with an error while the topic is fenced (without
-    `closing_topic_answers`, not at all). During a transfer, the destination, with `source_parks` also the source, parks
-    the request until the bundle has an owner. Any other broker answers with an error. The step is refused while the
-    broker gives no answer.
+    `closing_topic_answers`, not at all). During a transfer, a registered destination, with `source_parks` also the
+    source, parks the request until the bundle has an owner. Any other broker answers with an error. The step is refused
+    while the broker gives no answer.
     """
     t, c = found(s, topic, client)
     # a waiting client with commands in `down` has got its answer, success
@@ -235,7 +235,7 @@ def receive(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> 
               message makes the client end the connection
     message   the consumer processes the entry and acknowledges it
     close     the client connects to the address; without an address it looks the topic up. A paused client is connected
-              to the address already
+              to the address already, unless that broker is down
     prepare   the client is paused: it stops sending, and connects to the destination
     """
     _, c = found(s, topic, client)

@@ -271,6 +271,9 @@ def clean_up(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) ->
     return with_topic(s, topic, with_object(abandoned(t, o), broker, None)), True
 
 
+# ---- sends ---------------------------------------------------------------------------------------------
+
+
 def added(cfg: Config, t: Topic, broker: int, client: int, sequence: int) -> tuple[Topic, str]:
     """`MessageDeduplication.isDuplicate`: returns the topic after a send, and "added", "duplicate" or "in_doubt".
 

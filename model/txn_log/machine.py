@@ -378,8 +378,8 @@ def fail_ledger_creation(cfg: Config, s: State) -> Step[State, Completions]:
 def fence(cfg: Config, s: State, durable: Durable) -> Step[State, Completions]:
     """`ManagedLedgerFencedException`: another broker has taken the log; later appends and cursor writes fail.
 
-    All entries in flight fail with unknown outcome; the first `durable` ones are in the log. If entries were in flight,
-    a ready store stops, with `ambiguous_append` `stops_store`.
+    All entries in flight fail with unknown outcome; the first `durable` ones are in the log. With `ambiguous_append`
+    `stops_store`, a ready store stops if there were such entries.
     """
     if s.ledger == "fenced":
         return refused(s, "illegal_state", "the ledger is fenced")
