@@ -25,6 +25,8 @@ import z3  # type: ignore[import-untyped]
 
 from invariants.proofs.symbolic import FORGETS, UnsupportedError, as_term
 
+#: A Z3 check has the verdict `proved`, `refuted` or `unknown` (`Proof`). CrossHair confirms a contract over all paths,
+#: finds no counterexample before its timeout, refutes the contract, or cannot tell (`unknown`).
 Verdict = Literal["proved", "confirmed_over_all_paths", "no_counterexample", "refuted", "unknown"]
 Tool = Literal["z3", "crosshair"]
 

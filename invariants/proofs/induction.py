@@ -5,8 +5,8 @@ the predicate holds for all indexes. Three statements are proved: the invariants
 iteration preserves the invariants; where the loop exits, the claim follows from the invariants. For each statement the
 solver also finds a model of the premises, because contradictory premises imply anything.
 
-The solver gets no quantifiers. To prove an invariant for all indexes, it is proved for a fresh constant. As a premise,
-an invariant is instantiated at every index that occurs in the statement.
+The solver gets no quantifiers. To prove an invariant for all indexes, it is proved for a fresh constant, about which
+nothing is assumed. As a premise, an invariant is instantiated at every index that occurs in the statement.
 """
 
 from __future__ import annotations

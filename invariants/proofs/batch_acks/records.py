@@ -91,10 +91,10 @@ def ranges_in(ledgers: tuple[int, ...], deleted: int) -> int:
 @claim(
     "recovery-invents-no-acknowledgement",
     "z3",
-    "For batches of any size, ack sets of any length and any entries: after recovery from a record with the "
-    "mark-delete position of memory, some of its deleted entries and some of its ack sets (see "
-    "record-respects-configured-limits), with or without batch-index acks, every message that was unacknowledged in "
-    "memory is unacknowledged.",
+    "For batches of any size, ack sets of any length and any entries: a record has the mark-delete position of memory, "
+    "and some of the deleted entries and ack sets of memory (see record-respects-configured-limits). After recovery "
+    "from such a record, with or without batch-index acks, every message that was unacknowledged in memory is "
+    "unacknowledged.",
     Control(
         "without batch-index acks, recovery deletes the entry after the mark-delete position",
         "model.batch_acks.machine",

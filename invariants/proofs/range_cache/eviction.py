@@ -213,10 +213,10 @@ def _extra_visits(cfg: Rec, s: Rec) -> Measures:
 @claim(
     "size-pass-visit-bound",
     "z3",
-    "For a queue of any length, with `size_pass_requeues_expired`: a size pass visits a slot at most once, and once "
-    "more for each time that it can requeue the entry. This is max(a, b) times, where a is 1 if the entry is due for "
-    "recent access, and b is the number of requeues left for its expected reads; without `access_requeue_counts` it is "
-    "a + b times. A pass that empties the queue makes all these visits.",
+    "For a queue of any length, with `size_pass_requeues_expired`: a size pass visits a slot at most n + 1 times, if "
+    "the pass can requeue the entry n times. Here n is max(a, b), where a is 1 if the entry is due for recent access, "
+    "else 0, and b is the number of requeues left for its expected reads; without `access_requeue_counts`, n is a + b. "
+    "A pass that empties the queue makes all these visits.",
     Control(
         "the maximum is compared with <=",
         MODEL,

@@ -32,7 +32,8 @@ def rounding_facts(*terms: Any) -> list[Any]:
 def prove_rounding_facts(proof: Proof) -> None:
     """Proves the facts of `rounding_facts` for numbers from 0 to WHOLE with 107 significant bits. Cost: about 3 s.
 
-    The exact product of two doubles, of 53 significant bits each, has at most 106. The proof is by bit-blasting.
+    The exact product of two doubles, of 53 significant bits each, has at most 106. The proof is by bit-blasting: the
+    operations on numbers become boolean formulas over their bits, for a SAT solver.
     """
     wide = z3.FPSort(12, 107)
     a, b = z3.FPs("a b", wide)

@@ -47,7 +47,7 @@ def at_or_above(first: Any) -> Any:
 
 
 def of_number(number: int) -> Any:
-    """Returns the mask of a nonnegative integer constant."""
+    """Returns the mask of a known nonnegative integer."""
     mask = NONE
     for bit in range(number.bit_length()):
         if number >> bit & 1:
@@ -56,14 +56,14 @@ def of_number(number: int) -> Any:
 
 
 def number_in(value: Any) -> int | None:
-    """Returns the value of a nonnegative integer constant, or None for anything else."""
+    """Returns the value of a known nonnegative integer, or None for anything else."""
     if z3.is_expr(value) and z3.is_int_value(value):
         value = value.as_long()
     return value if isinstance(value, int) and value >= 0 else None
 
 
 def as_mask(value: Any) -> Any:
-    """Returns a mask unchanged, a nonnegative constant as a mask, and None for anything else."""
+    """Returns a mask unchanged, a known nonnegative integer as a mask, and None for anything else."""
     if is_mask(value):
         return value
     number = number_in(value)
@@ -87,10 +87,9 @@ def binary(operator: ast.operator, left: Any, right: Any) -> Any:
     one, other = as_mask(left), as_mask(right)
     if one is None or other is None:
         return None
-    constant = number_in(right) if number_in(left) is None else number_in(left)
-    # `constant` is the operand that is a constant, if there is one
-    if isinstance(operator, ast.BitAnd) and constant is not None:
-        return _and_constant(other if is_mask(right) else one, constant)
+    known = number_in(right) if number_in(left) is None else number_in(left)  # the value of a known operand, or None
+    if isinstance(operator, ast.BitAnd) and known is not None:
+        return _and_known(other if is_mask(right) else one, known)
     match operator:
         case ast.BitAnd():
             return satisfying(bit, z3.And(one[bit], other[bit]))
@@ -108,8 +107,8 @@ def minus_one(mask: Any) -> Any:
     return satisfying(bit, mask[bit] == has_lower)  # a bit above the lowest set bit keeps its value
 
 
-def _and_constant(mask: Any, number: int) -> Any:
-    """Returns `mask & number` for a constant, as one store for each bit of the constant."""
+def _and_known(mask: Any, number: int) -> Any:
+    """Returns `mask & number` for a known number, as one store for each of its bits."""
     chosen = NONE
     for bit in range(number.bit_length()):
         if number >> bit & 1:

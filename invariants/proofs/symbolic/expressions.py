@@ -303,7 +303,7 @@ class Expressions:
         return refuse(node, "this index is not supported")
 
     def _looked_up(self, table: Mapping[Any, Any], key: Any, context: Context, node: ast.AST) -> Any:
-        """Returns the value for a key of a dict constant. Raises UnsupportedError unless the key is proved present."""
+        """Returns the value for a key of a module's dict. Raises UnsupportedError unless the key is proved present."""
         is_key = [as_term(equal(key, each)) for each in table]
         self.require(z3.Or(*is_key), context, node, "the key is present")
         *others, found = table.values()

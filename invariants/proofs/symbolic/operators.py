@@ -63,7 +63,7 @@ def binary(operator: ast.operator, left: Any, right: Any, node: ast.AST) -> Any:
 
 
 def _shifts_by_unknown(operator: ast.operator, right: Any) -> bool:
-    """Returns whether an operation is a shift by a number that is not constant. Such a shift results in a mask."""
+    """Returns whether an operation is a shift by a number that is not known. Such a shift results in a mask."""
     return isinstance(operator, ast.LShift | ast.RShift) and z3.is_expr(right) and bitmasks.number_in(right) is None
 
 

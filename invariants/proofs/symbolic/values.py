@@ -34,8 +34,8 @@ from model.values import fields_of
 TOKEN = z3.DeclareSort("Token")
 is_not_empty = z3.Function("is_not_empty", TOKEN, z3.BoolSort())
 EMPTY = z3.Const("empty", TOKEN)
-#: The double nearest to a real number: IEEE 754 rounds the exact result of an operation once. Uninterpreted; a proof
-#: adds the facts that it needs.
+#: The double nearest to a real number: IEEE 754 rounds the exact result of an operation once. Uninterpreted: Z3 knows
+#: nothing about the function, and a proof adds the facts that it needs.
 rounded = z3.Function("rounded", z3.RealSort(), z3.RealSort())
 #: the platform's double for a float to an integer power; uninterpreted
 power = z3.Function("power", z3.RealSort(), z3.IntSort(), z3.RealSort())
@@ -495,7 +495,7 @@ def merged(when: Any, then: Any, other: Any) -> Any:
 def _alike(value: Any, other: Any) -> Any:
     """Returns a value in the form of `other`, or unchanged if the value has no such form.
 
-    If `other` is a mask, a constant becomes a mask. If `other` is a `Seq`, a tuple becomes a `Seq`. An empty tuple
+    If `other` is a mask, a known integer becomes a mask. If `other` is a `Seq`, a tuple becomes a `Seq`. An empty tuple
     becomes a token, or a record that represents a tuple: a `Rec` whose type has `has_any` and `none`, and optionally
     `length_of` or `item_of`.
     """

@@ -274,9 +274,9 @@ def lowest_ranges_are_a_beginning(proof: Proof) -> None:
 @claim(
     "truncated-cursor-record-preserves-deletion-order",
     "z3",
-    "For any deletions, any limits and any two records of the log whose deletions memory has: if the persisted cursor "
-    "record contains the deletion of the later one, it contains that of the earlier one. So a restart never finds a "
-    "COMMITTED or ABORTED record deleted without its NEW record.",
+    "For any deletions, any limits and any two records of the log that are deleted in memory: if the later one is "
+    "deleted in the persisted cursor record, so is the earlier one. So a restart never finds a COMMITTED or ABORTED "
+    "record deleted without its NEW record.",
     Control(
         "ranges and ack sets are truncated independently, as shipped",
         STATE,
