@@ -125,7 +125,7 @@ def query_finds_unacknowledged_messages(cfg: Config, before: State, event: Event
 
 @always(ack_set, on=("and_ack_set", "and_position_ack_set"))
 def and_is_intersection(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The AND acknowledges exactly the messages that either ack set acknowledges, and has no zero word at its end.
+    """The AND acknowledges the messages that at least one ack set acknowledges, no others, and ends with no zero word.
 
     If `other` is null, the current ack set does not change. If `current` is null, there is no result.
     """

@@ -108,7 +108,7 @@ def size_includes_untracked_cursors(cfg: Config, before: State, event: Event, af
 
 @always(active_cursors, on=("should_cache_added_entries",), given=lambda cfg: cfg.has_grace_period)
 def added_entries_are_cached_within_grace_period(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Added entries are cached while cursors exist, and within the grace period after the last removal or creation."""
+    """Added entries are cached exactly while cursors exist, or the grace period after a removal or creation runs."""
     elapsed_ms = before.now_ms - before.last_removal_ms
     return event.outcome is (len(before.cursors) > 0 or 0 <= elapsed_ms <= cfg.grace_ms - 1)
 

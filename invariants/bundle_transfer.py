@@ -176,7 +176,10 @@ def load_fences_no_owner(cfg: Config, before: State, event: Event, after: State)
 
 @always(bundle_transfer, on=("publish", "close_timeout"))
 def source_releases_after_ledgers_are_closed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The source of Releasing appends the next record only after it has closed the ledger of every topic."""
+    """The source of Releasing appends the next record only after it has closed the ledger of every topic.
+
+    A ledger that another broker has fenced counts as closed.
+    """
     broker = event.arguments["broker"]
     if not happened(event) or before.brokers[broker].duty != "release" or after.brokers[broker].duty == "release":
         return True

@@ -145,7 +145,7 @@ def lock_has_at_most_one_holder(cfg: Config, s: State) -> bool:
 
 @always(cache_steps)
 def eviction_removes_checked_head(cfg: Config, s: State) -> bool:
-    """The entry that an eviction removes is the head that it checked."""
+    """The wrapper whose entry an eviction removes is the head of the queue."""
     return s.eviction.at not in ("mark_removed", "subtract") or s.queue[:1] == (s.eviction.wrapper,)
 
 
@@ -244,7 +244,7 @@ PROGRAM = {
 }
 #: Argument that is the number of a thread -> field of the state with these threads.
 ROLES = {"inserter": "inserts", "remover": "removals", "reader": "lookups"}
-#: The fields of an idle thread that follow `at`, by the arguments in `ROLES`; "" stands for the evicting thread.
+#: Values of the fields after `at` of an idle thread, by the arguments in `ROLES`; "" stands for the evicting thread.
 IDLE = {
     "inserter": (None, None),
     "remover": (None, None, None, 0, 0),
@@ -301,8 +301,8 @@ def is_locked(cfg: Config, s: State, wrapper: int) -> bool:
 def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A step is refused if and only if it cannot happen in the state.
 
-    Its thread is at another step, another thread holds the lock, or there is no pooled wrapper for an insert, no
-    scheduled task to begin, or no value to deallocate.
+    A step cannot happen if its thread is at another step, or if another thread holds the lock that the step needs. An
+    insert needs a pooled wrapper, `begin_eviction` a scheduled task, and `over_release` a value to deallocate.
     """
     if event.name == "over_release":
         n = before.mapped[named_key(cfg, event)]
@@ -456,7 +456,8 @@ def wrapper_changes_only_by_its_steps(cfg: Config, before: State, event: Event, 
 def eviction_in_progress_changes_only_by_its_steps(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A thread that finds `evictionInProgress` null sets it and schedules a task; the end of the task clears it.
 
-    Two rules differ: `late_trigger` and `periodic_task_overwrites_future`.
+    With other values of the rules `late_trigger` and `periodic_task_overwrites_future`, a thread that finds the field
+    set writes null, and the periodic task sets and clears the field.
     """
     is_set, tasks, t = before.eviction_in_progress, before.scheduled, thread_of(before, event)
     if event.name == "schedule" and is_accepted(event) and t.at == "schedule":

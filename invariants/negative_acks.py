@@ -376,7 +376,7 @@ def chunked_message_is_redelivered_whole(cfg: Config, before: State, event: Even
 def redelivered_chunked_message_is_removed_from_map(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A received chunked message is removed from `unAckedChunkedMessageIdSequenceMap` when it is redelivered.
 
-    No other chunked message is removed.
+    No other chunked message is removed. With `chunks_found_by` `message_id`, a redelivered message may stay.
     """
     redelivered, remaining = set(chunked_redelivered(before, event, after)), set(after.chunked_messages)
     removed = set(before.chunked_messages) - remaining

@@ -258,7 +258,7 @@ def monitor_removes_no_active_record(cfg: Config, before: State, event: Event, a
 
 
 @always(ownership_channel, on=WRITES)
-def deleted_bundle_is_not_assigned_again(cfg: Config, before: State, event: Event, after: State) -> bool:
+def split_bundle_does_not_become_active_again(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A bundle that was split does not become active again after its record is Deleted or removed."""
     return not any(
         bundle_state(new) in ACTIVE and before.is_split[bundle] and bundle_state(old) in ("Deleted", "Init")

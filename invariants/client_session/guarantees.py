@@ -60,7 +60,10 @@ def log_keeps_send_order(cfg: Config, s: State) -> bool:
 
 @always(client_session)
 def stored_message_leaves_no_gap(cfg: Config, s: State) -> bool:
-    """No message is stored while an earlier message is pending and is not stored."""
+    """No message is stored while an earlier message is pending and is not stored.
+
+    An earlier message with a reused sequence id does not count: the broker never stores such a message.
+    """
     stored = stored_messages(s)
     missing = next((m for m in pending_messages(s) if m not in stored and m >= reused_count(cfg)), None)
     return missing is None or max(stored, default=-1) < missing
@@ -180,7 +183,7 @@ def redirect_is_used_once(cfg: Config, before: State, event: Event, after: State
 
 @always(client_session, on=("end_of_topic",))
 def unknown_command_keeps_connection(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A command that the client does not know changes neither session."""
+    """A command that the client does not know changes neither handler's phase nor session."""
     return links(before) == links(after)
 
 

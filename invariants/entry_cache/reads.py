@@ -77,7 +77,11 @@ def request_completes_exactly_once(cfg: Config, before: State, event: Event, aft
 
 @always(entry_cache)
 def only_reads_and_replays_change_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read count is its initial value plus replays minus reads, and nothing else. A release of a copy is a read."""
+    """A replay raises a read count by 1, the release of a copy lowers a read count by 1, and nothing else changes it.
+
+    An insert and a storage read may give a cached entry another handler, with another read count. A delivered entry has
+    one of these counts.
+    """
     if after.ranges is before.ranges:
         return True
     change, copies = _change_of_read_count(before, event)
@@ -145,10 +149,11 @@ def _has_known_read_count(before: State, event: Event, request: int, d: Delivere
 
 
 @always(entry_cache, on=("complete_storage_read",))
-def failed_ledger_reads_are_not_joined(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a failed read of a ledger, no read of this ledger that was outstanding then can be joined.
+def failed_read_ends_joining_of_its_ledger(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """After a failed read, no read of the same ledger for the same range cache that was outstanding can be joined.
 
-    Reads for a disabled cache (their `range_cache` is negative) can never be joined.
+    Reads that the step itself issues are not checked. Reads for a disabled cache (their `range_cache` is negative) can
+    never be joined.
     """
     r = read_of(before, event)
     if r is None or event.arguments["success"] or r.range_cache < 0:

@@ -252,7 +252,9 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
     given=with_counts,
 )
 def count_follows_deliveries_to_come(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A count changes by the same number as the deliveries to come: a delivery lowers both, a replay keeps both.
+    """A count changes by the same number as the deliveries to come.
+
+    A delivery lowers both by 1. An entry that a dispatch puts back keeps both.
 
     Not checked: steps in which a consumer connects, disconnects or asks for redelivery, a cursor seeks, or an entry is
     acknowledged; the entries of an answer of storage; steps in which a request to the cache fails, or one of a

@@ -328,7 +328,7 @@ def entries_before_slowest_cursor_leave_cache(cfg: Config, before: State, event:
 
 
 @eventually(managed_ledger, fair=("complete_storage_read", "dispatch", "release"))
-def every_read_is_dispatched(cfg: Config, s: State) -> bool:
+def every_read_ends_and_every_sent_entry_is_released(cfg: Config, s: State) -> bool:
     """If only storage reads, dispatches and releases occur, every read ends and every sent entry is released.
 
     A read ends when it is dispatched, or when it has failed.

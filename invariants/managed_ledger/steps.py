@@ -102,10 +102,11 @@ POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Subscription], b
 def call_is_rejected_exactly_if_it_cannot_happen(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A call is rejected exactly if the call cannot happen in the state.
 
-    The consumer, read or eviction task of a call must exist; `connect` needs a consumer that is not connected. A read
-    starts only with permits, and not during a replay read. An ack needs an entry that is held or in the replay queue. A
-    mark-delete needs an entry after the mark-delete position. A seek needs an entry, or the end of the log. A rollover
-    needs entries in the last ledger. The checks of backlogs run only without counts.
+    The consumer, storage read or eviction task of a call must exist; `connect` needs a consumer that is not connected.
+    A read starts only with permits, and not during a replay read. `dispatch` needs a read whose requests are all
+    complete, and `release` a sent entry. An ack needs an entry that is held or in the replay queue. A mark-delete needs
+    an entry after the mark-delete position. A seek needs an entry, or the end of the log. A rollover needs entries in
+    the last ledger. The checks of backlogs run only without counts.
     """
     sub = before.subscriptions[event.arguments.get("subscription", 0)]
     return isinstance(event.outcome, Refused) is not POSSIBLE[event.name](cfg, before, event.arguments, sub)
@@ -134,12 +135,12 @@ def log_changes_only_by_adds_rollovers_and_trims(cfg: Config, before: State, eve
 
 
 @always(managed_ledger, on=("acknowledge", "mark_delete", "seek", "dispatch", "redeliver", "disconnect"))
-def entry_is_acknowledged_only_by_ack_or_seek(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Only acks, mark-deletes and seeks change which entries are acknowledged.
+def ack_or_seek_changes_exactly_its_acknowledgements(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An ack, a mark-delete and a seek change exactly their acknowledgements; three other calls change none.
 
     An ack acknowledges one entry, a mark-delete all entries up to its position. After a seek, exactly the entries
-    before its position are acknowledged. A dispatch, redelivery or disconnection changes no acknowledgement. All
-    individually acknowledged entries are after the first unacknowledged entry.
+    before its position are acknowledged. The other calls are dispatch, redelivery and disconnection. All individually
+    acknowledged entries are after the first unacknowledged entry.
     """
     if isinstance(event.outcome, Refused):
         return True
