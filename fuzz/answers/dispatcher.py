@@ -81,7 +81,7 @@ class Dispatcher:
         Shared. None stands for an entry that does not exist.
         """
         asking = next((each for each in self._sub.consumers if each.consumer == consumer), None)
-        if asking is None or not numbers or not self.is_shared:
+        if asking is None or not numbers or not self.is_shared:  # the model refuses a consumer that is not attached
             return _refusal(self.step("redeliver", 0, consumer))
         again = tuple([each for each in asking.pending if each.entry in numbers])
         left = tuple([each for each in asking.pending if each.entry not in numbers])

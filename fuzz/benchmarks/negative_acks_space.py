@@ -1,15 +1,15 @@
-"""Memory per pending nack: the table of PIP-393's "Space complexity analysis", completed and measured again.
+"""Memory per nacked entry: the table of PIP-393's "Space complexity analysis", completed and measured again.
 
 Each structure is filled in a process of its own. In this process, Python allocates all memory from the C library, so
 the library's statistics count objects, tables and bitmaps. Rows, by the beginnings of their names:
 
-    1_per_ms, 50_per_ms, 500_per_ms    1,000,000 nacks of all messages of a stream, as in the proposal's tests
-    middle             the same where a bucket has between 4,096 and 50,000 entries
-    rollover           the same with ledgers as large as `managedLedgerMinLedgerRolloverTimeMinutes` makes them
-    every, random      1,000,000 nacks of some messages of a stream
-    few                100,000 nacks with few entries per bucket, where bitmaps take more memory than a hash map
+    N_per_ms         1,000,000 nacks of all messages of a stream, as in the proposal's tests
+    middle           the same where a bucket has between 4,096 and 50,000 entries
+    rollover         the same with ledgers as large as `managedLedgerMinLedgerRolloverTimeMinutes` makes them
+    every, random    1,000,000 nacks of some messages of a stream
+    few              100,000 nacks with few entries per bucket, where bitmaps take more memory than a hash map
 
-Predictions of the bitmaps' bytes per nack, for a row with M nacks per bucket:
+Predictions of the bytes per entry of Roaring bitmaps, for a row with M nacks per bucket:
 
     proposal    4 for M < 4,096, 8,192 / M up to 50,000, 0.163 above
     ceiling     ceil(M / 50,000) * 8,192 / M: the proposal's formula, which the proposal simplifies by dropping `ceil`
@@ -127,7 +127,7 @@ def by_proposal(row: Row) -> float:
 
 
 def with_ceiling(row: Row) -> float:
-    """Returns the proposal's formula for M above 4,096, with `ceil`. Just above 50,000 it doubles the prediction."""
+    """Returns the proposal's formula for M above 4,096, with `ceil`, which doubles the result just above M = 50,000."""
     return math.ceil(row.per_bucket / MAX_ENTRIES_PER_LEDGER) * BITSET_BYTES / row.per_bucket
 
 
