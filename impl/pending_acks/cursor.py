@@ -1,7 +1,7 @@
 """The subscription's cursor as the pending-ack handle uses it, in memory and as persisted.
 
 Entries are numbered from 0. Individually deleted entries are a set, and ack sets a dictionary of masks. So an ack is
-O(1), and a cumulative ack is linear in the entries that the mark-delete position passes. The persisted state is a copy.
+O(1), plus the entries that the mark-delete position passes. The persisted state is a copy.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from model.batch_acks.state import Acks, Partial
 
 
 class Cursor:
-    """`first_unacked` is the entry after the mark-delete position; `dirty`: memory differs from the persisted state."""
+    """The cursor. `first_unacked` is the entry after the mark-delete position."""
 
     __slots__ = ("_sizes", "ack_sets", "deleted", "dirty", "durable", "durable_first_unacked", "first_unacked")
 
@@ -19,9 +19,9 @@ class Cursor:
         self.first_unacked = self.durable_first_unacked = 0
         self.deleted: set[int] = set()
         self.ack_sets: dict[int, int] = {}  # by entry: the mask of unacknowledged messages
-        #: the persisted state: individually deleted entries, and ack sets
+        #: of the persisted state: individually deleted entries, and ack sets
         self.durable: tuple[frozenset[int], dict[int, int]] = frozenset(), {}
-        self.dirty = False
+        self.dirty = False  # whether memory differs from the persisted state
 
     def everything(self, entry: int) -> int:
         """Returns the mask of all messages of an entry. O(1)."""

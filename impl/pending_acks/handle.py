@@ -1,17 +1,20 @@
 """Pending-ack handle of a subscription (`PendingAckHandleImpl` and `MLPendingAckStore` in Pulsar).
 
-Implements the `reference` rules and all settings of `model/pending_acks`. k is the number of positions of a request, h
-the number of transactions with an ack of one entry.
+Implements the `reference` rules and all settings of `model/pending_acks`. The parts:
 
     cursor    mark-delete position, a set and a dictionary (impl/pending_acks/cursor.py)
-    pending   by transaction and by entry (impl/pending_acks/pending.py): a conflict is found in O(k h), a commit or
-              abort applies in O(k)
-    log       entries after its mark-delete position (impl/pending_acks/log.py)
-    index     two lists (impl/pending_acks/log.py): adding a key is O(1); a binary search in the keys finds the log
-              position up to which the log can be mark-deleted
+    pending   acks by transaction and by entry (impl/pending_acks/pending.py)
+    log       the entries that are not mark-deleted (impl/pending_acks/log.py)
+    index     two lists (impl/pending_acks/log.py): a binary search in the keys finds the log position up to which the
+              log can be mark-deleted
 
-Aborts whose records are buffered or in flight are counted by transaction, so a low watermark scans the transactions
-with pending acks, and not the requests.
+An ack is *unlogged* while its record is buffered or in flight. In the costs, k is the number of positions of a request
+or record, h the number of acks of one entry, pending or unlogged, p the number of pending individual acks of a
+transaction, and c the cost to find a conflict: O(k h) for individual acks, and O(h + transactions with pending acks +
+positions of unlogged acks) for a cumulative ack.
+
+A low watermark aborts the transactions with pending acks at or below it, except for those of which an abort is buffered
+or in flight. These aborts are counted by transaction, so no request is scanned.
 """
 
 from __future__ import annotations
@@ -50,7 +53,7 @@ _NOT_READY = Refused("not_ready", "the status of the handle is error or closed; 
 
 
 class PendingAcks:
-    """A handle. Methods are named as the actions."""
+    """A handle. The actions of `model/pending_acks` are methods of the same names."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
@@ -60,20 +63,23 @@ class PendingAcks:
         self._index = SparseIndex(cfg.min_lag, cfg.max_lag, cfg.lag_exponent)
         self._pending = PendingAcksIndex()
         self._status = "none"
-        self._replayed = self._failed_reads = 0  # `_replayed`: log position of the next entry to replay
+        #: `_replayed`: log position of the next entry to replay; outside a replay, that of the first entry
+        self._replayed = self._failed_reads = 0
         self._accept_queue: list[Request] = []
         self._buffer: list[Request] = []
         self._in_flight: deque[list[Request]] = deque()
-        self._unlogged_aborts: dict[int, int] = {}  # by transaction: number of aborts that are buffered or in flight
+        self._unlogged_aborts: dict[int, int] = {}  # by transaction: its aborts that are buffered or in flight
         self._low_watermark = 0
         self._next_request = 1
 
     # ---- messages
 
     def _everything(self, entry: int) -> int:
+        """Returns the mask of all messages of an entry."""
         return (1 << self._sizes[entry % len(self._sizes)]) - 1
 
     def _messages(self, entry: int, ack_set: AckSet) -> int:
+        """Returns the mask of the messages that an ack acknowledges."""
         return self._everything(entry) & ~(ack_set or 0)
 
     def _invalid(self, entry: int, ack_set: AckSet) -> Refused | None:
@@ -84,7 +90,7 @@ class PendingAcks:
         return None
 
     def _ack(self, entry: int, ack_set: AckSet) -> None:
-        """Acks an entry in the cursor; batch indexes only if the cursor stores ack sets."""
+        """Acks an entry in the cursor. An ack of some messages has no effect without `batch_index_acks`."""
         if not ack_set:
             self._cursor.ack(entry, 0)
         elif self.cfg.batch_index_acks:
@@ -93,7 +99,10 @@ class PendingAcks:
     # ---- conflicts
 
     def _overlap(self, txn: int, entry: int, ack_set: AckSet) -> str:
-        """Returns why an individual ack of one position overlaps pending acks, '' if it does not. O(h)."""
+        """Returns why an individual ack of one position overlaps pending or unlogged acks, '' if it does not. O(h).
+
+        These are all individual acks, also those of `txn`, and the cumulative ack of another transaction.
+        """
         pending = self._pending
         txns, unlogged = pending.by_entry.get(entry), pending.unlogged.get(entry)
         messages = self._messages(entry, ack_set)
@@ -111,7 +120,7 @@ class PendingAcks:
         return ""
 
     def _cumulative_overlap(self, txn: int, ack: PositionAck) -> str:
-        """Returns why a cumulative ack conflicts with pending acks, '' if it does not. O(transactions)."""
+        """Returns why a cumulative ack conflicts with pending or unlogged acks, '' if it does not. O(c)."""
         other = self._cumulative()
         if other is not None and other.txn != txn:
             return f"transaction {other.txn} has a cumulative ack"
@@ -123,22 +132,23 @@ class PendingAcks:
 
     @staticmethod
     def _first_position_after(ack: PositionAck) -> tuple[int, int]:
-        """Returns the first message after a cumulative ack, for comparisons: the entry, and the batch index plus 1.
+        """Returns a key that orders cumulative acks by position.
 
-        After an ack of a whole entry: the next entry, and 0.
+        This is the entry, and the index of the first message that is not acked plus 1. If the whole entry is acked, it
+        is the next entry, and 0.
         """
         entry, ack_set = ack
         return (entry, (ack_set & -ack_set).bit_length()) if ack_set else (entry + 1, 0)
 
     def _cumulative(self) -> CumulativeAck | None:
-        """Returns the last cumulative ack that is pending, buffered or in flight. O(1)."""
+        """Returns the latest cumulative ack that is pending or unlogged; None if there is none. O(1)."""
         if self._pending.unlogged_cumulative:
             last = self._pending.unlogged_cumulative[-1]
             return CumulativeAck(last.txn, last.acks[0])
         return self._pending.cumulative
 
     def _conflict(self, record: LogRecord) -> str:
-        """Returns why an ack request conflicts, '' if it does not. O(k h)."""
+        """Returns why an ack request conflicts, '' if it does not. O(c)."""
         cursor = self._cursor
         if record.cumulative:
             ack = record.acks[0]
@@ -174,7 +184,7 @@ class PendingAcks:
             self._in_flight.append([request])
 
     def _complete_append(self, request: Request) -> None:
-        """Removes a request from the indexes of buffered and in-flight acks and aborts. O(k)."""
+        """Removes a request from the unlogged acks and aborts. O(k h)."""
         op, _, txn, _ = request.record
         if op == "ack":
             self._pending.complete(request.record)
@@ -184,7 +194,7 @@ class PendingAcks:
                 del self._unlogged_aborts[txn]
 
     def _accept(self, request: Request) -> str:
-        """Appends the record of a request in a ready handle, or returns why the request conflicts. O(k h)."""
+        """Appends the record of a request in a ready handle, or returns why the request conflicts. O(c) for an ack."""
         record = request.record
         if record.op == "ack":
             why = self._conflict(record)
@@ -192,7 +202,7 @@ class PendingAcks:
                 self._append(request)
             return why
         cumulative = self._cumulative()
-        # the ack type of the record; it has no effect when the record is applied
+        # Pulsar writes an ack type into the record of a commit or abort, too. It has no effect
         is_cumulative = cumulative is not None and cumulative.txn == record.txn
         self._append(
             Request(request.number, LogRecord(record.op, is_cumulative, record.txn, ()), request.low_watermark)
@@ -200,7 +210,7 @@ class PendingAcks:
         return ""
 
     def _receive(self, record: LogRecord, low_watermark: int) -> Reply | Refused | Failed:
-        """Takes, queues or fails a request, depending on the status. O(k h)."""
+        """Accepts, queues or fails a request, depending on the status. O(c) for an ack."""
         status, number = self._status, self._next_request
         if status == "ready":
             why = self._accept(Request(number, record, low_watermark))
@@ -216,7 +226,7 @@ class PendingAcks:
         return Reply(number, "queued")
 
     def ack_individual(self, txn: int, acks: tuple[AckArgument, ...]) -> Reply | Refused | Failed:
-        """Acks positions individually. O(k h)."""
+        """Acks positions individually. O(c)."""
         if not acks:
             return Refused("illegal_argument", "acks is empty")
         for entry, ack_set in acks:
@@ -229,7 +239,7 @@ class PendingAcks:
         return self._receive(LogRecord("ack", False, txn, positions), 0)
 
     def ack_cumulative(self, txn: int, entry: int, ack_set: int | None) -> Reply | Refused | Failed:
-        """Acks everything up to a position. O(transactions)."""
+        """Acks everything up to a position. O(c)."""
         refusal = self._invalid(entry, ack_set)
         if refusal is not None:
             return refusal
@@ -273,13 +283,13 @@ class PendingAcks:
         return Ended(self._pending.by_txn.get(txn, {}), cumulative)
 
     def _remove(self, txn: int, ended: Ended) -> None:
-        """Removes the ended acks of a transaction. O(k)."""
+        """Removes the ended acks of a transaction. O(p)."""
         self._pending.remove(txn)
         if ended.cumulative is not None:
             self._pending.cumulative = None
 
     def _commit(self, ended: Ended) -> None:
-        """Acks in the cursor what a commit ends. O(k), and the entries that the mark-delete position passes."""
+        """Acks in the cursor what a commit ends. O(p), and the entries that the mark-delete position passes."""
         acks, cumulative = ended
         for entry, ack_set in acks.items():
             self._ack(entry, ack_set)
@@ -289,9 +299,9 @@ class PendingAcks:
             self._ack(entry, ack_set)
 
     def _redeliveries(self, ended: Ended) -> list[Redelivery]:
-        """Returns the messages that an abort redelivers. O(k log k) for k entries of individual acks.
+        """Returns the messages that an abort redelivers: those of the ended individual acks, unless acked. O(p log p).
 
-        No other transaction has these messages pending, so those that are not acknowledged are redelivered.
+        No other transaction has a pending ack of these messages.
         """
         acks = sorted(ended.individual.items())
         left = [(entry, self._messages(entry, ack_set) & ~self._cursor.acked(entry)) for entry, ack_set in acks]
@@ -306,7 +316,11 @@ class PendingAcks:
             self._pending.add(record.txn, entry, ack_set)
 
     def _apply(self, request: Request, cursor_rejects: bool, redelivered: list[Redelivery]) -> str:
-        """Applies a durable record; returns the result of the request, and appends to `redelivered`."""
+        """Applies a durable record; returns the result of the request, and appends to `redelivered`.
+
+        O(k) for an ack, O(p log p + transactions) for a commit or abort, and the entries that the mark-delete position
+        passes. If the cursor rejects the acks of a commit, the status becomes error.
+        """
         record = request.record
         if record.op == "ack":
             self._add(record)
@@ -325,7 +339,7 @@ class PendingAcks:
         return "done"
 
     def _apply_low_watermark(self, low_watermark: int) -> None:
-        """Aborts the transactions with pending acks at or below the highest low watermark. O(transactions)."""
+        """Aborts the transactions with pending acks at or below the highest low watermark so far. O(transactions)."""
         self._low_watermark = highest = max(self._low_watermark, low_watermark)
         if highest == 0:
             return
@@ -337,7 +351,7 @@ class PendingAcks:
                 self._accept(Request(INTERNAL, LogRecord("abort", False, txn, ()), highest))
 
     def _stop(self, status: str) -> list[Reply]:
-        """Sets the status, clears memory, and fails queued and buffered requests. O(these requests)."""
+        """Sets the status, clears memory, and fails queued and buffered requests. O(sum of k h of these requests)."""
         # an internal abort, whose number is 0, has no caller and no reply
         failed = [Reply(each.number, "failed") for each in (*self._accept_queue, *self._buffer) if each.number]
         for request in self._buffer:
@@ -352,9 +366,10 @@ class PendingAcks:
     def _index_entry(self, entry: LogEntry, position: int) -> int:
         """Adds a log entry to the index, and mark-deletes the log up to the last key that can be removed.
 
-        Returns the number of log entries that are mark-deleted. O(records), and a binary search in the keys.
+        Returns the number of log entries that are mark-deleted. O(sum of k of its records), plus O(keys + entries of the
+        log) if this number is not 0.
         """
-        last = -1
+        last = -1  # the last entry of the topic that the log entry acks
         for record in entry:
             for ack in record.acks:
                 last = max(last, ack.entry)
@@ -363,12 +378,12 @@ class PendingAcks:
         if end is None:
             return 0
         count = self._log.mark_delete(end)
-        # outside a replay, `_replayed` is the position of the first entry of the log, which is now `end`
+        # the first entry of the log is now at `end`
         self._replayed = max(self._replayed, end)
         return count
 
     def _complete(self, cursor_rejects: bool) -> Effects | Refused:
-        """Completes the append of the first entry in flight."""
+        """Completes the append of the first entry in flight, and applies its records. Costs of `_apply`."""
         if not self._in_flight:
             return _NOT_IN_FLIGHT
         requests = self._in_flight.popleft()
@@ -391,17 +406,15 @@ class PendingAcks:
         return Effects(tuple(replies), tuple(redelivered), 0)
 
     def written(self) -> Effects | Refused:
-        """Completes the append of the first entry in flight. O(sum of k of its records), and O(transactions) for each
-        commit or abort.
-        """
+        """Completes the append of the first entry in flight, and applies its records."""
         return self._complete(False)
 
     def cursor_refuses(self) -> Effects | Refused:
-        """Completes the append of the first entry in flight; the cursor rejects the acks that its records commit."""
+        """As `written`, but the cursor rejects the acks that the records commit."""
         return self._complete(True)
 
     def write_fails(self, durable: bool) -> Effects | Refused:
-        """Fails the append of the first entry in flight, which may be durable. O(requests)."""
+        """Fails the append of the first entry in flight. `durable`: the log has the entry nevertheless."""
         if not self._in_flight:
             return _NOT_IN_FLIGHT
         requests = self._in_flight.popleft()
@@ -432,7 +445,7 @@ class PendingAcks:
         return self._status == "initializing" and self._replayed < self._log.end
 
     def read_entry(self) -> int | Refused:
-        """Replays the next log entry. O(sum of k h of its records)."""
+        """Replays the next log entry. Returns the number of log entries that are mark-deleted."""
         if not self._is_reading():
             return _NOTHING_TO_READ
         position = self._replayed
@@ -444,7 +457,11 @@ class PendingAcks:
         return self._index_entry(entry, position)
 
     def _replay(self, record: LogRecord) -> None:
-        """Replays a record; an ack that conflicts with pending acks is dropped. O(k h)."""
+        """Replays a record. O(c) for an ack; for others O(p), and the entries that the mark-delete position passes.
+
+        An ack that conflicts with pending acks is dropped. So is an ack whose messages are durably acked: a cumulative
+        ack of an entry before the durable mark-delete position, or a position of an individual ack.
+        """
         if record.op != "ack":
             ended = self._ended(record.txn)
             if record.op == "commit":
@@ -460,7 +477,7 @@ class PendingAcks:
                     self._pending.add(record.txn, entry, ack_set)
 
     def end_replay(self) -> Effects | Refused:
-        """Makes the handle ready after the replay and takes the queued requests. O(these requests)."""
+        """Makes the handle ready after the replay, and accepts the queued requests. O(c) for each of them."""
         if self._status != "initializing" or self._is_reading():
             return Refused("not_enabled", "no replay is complete")
         queue, self._accept_queue = self._accept_queue, []
@@ -469,7 +486,7 @@ class PendingAcks:
         return Effects(tuple([Reply(number, "conflict") for number in conflicts]), (), 0)
 
     def read_fails(self, stops: bool) -> Effects | Refused:
-        """Fails a read of the replay. O(1), or O(queued requests)."""
+        """Fails a read of the replay. The replay stops if `stops`, or after `max_failed_reads` failures in a row."""
         if not self._is_reading():
             return _NOTHING_TO_READ
         self._failed_reads += 1
@@ -478,13 +495,13 @@ class PendingAcks:
         return Effects(tuple(self._stop("error")), (), 0)
 
     def close(self) -> Effects | Refused:
-        """Closes the handle. O(queued and buffered requests)."""
+        """Closes the handle. Cost of `_stop`."""
         if self._status not in ("initializing", "ready"):
             return Refused("not_enabled", "the handle is not open")
         return Effects(tuple(self._stop("closed")), (), 0)
 
     def crash(self, survive: int) -> Refused | None:
-        """Loses memory. The first `survive` entries in flight are durable. Encodes the log: O(its records)."""
+        """Loses memory. The first `survive` entries in flight are durable. Encodes the log: O(size of the log)."""
         if survive > len(self._in_flight):
             return Refused("not_enabled", f"fewer than {survive} entries are in flight")
         for requests in list(self._in_flight)[:survive]:
@@ -524,7 +541,7 @@ class PendingAcks:
 
     def view(self) -> State:
         base, (cursor, durable_cursor) = self._log.base, self._cursor.view()
-        # every replay reads from the first entry on, so the read position is the number of replayed entries
+        # every replay reads from the first entry of the log on, so the number of replayed entries is the read position
         replayed = self._replayed - base if self._status == "initializing" else 0
         return State(
             cursor,
@@ -555,7 +572,7 @@ class PendingAcks:
         handle._replayed, handle._failed_reads = state.replayed, state.failed_reads
         for requests in (*state.in_flight, state.buffer):
             for request in requests:
-                handle._append(request)
+                handle._append(request)  # for the unlogged acks and aborts; the next lines replace the queues
         handle._in_flight = deque([list(requests) for requests in state.in_flight])
         handle._accept_queue, handle._buffer = list(state.accept_queue), list(state.buffer)
         handle._low_watermark, handle._next_request = state.low_watermark, state.next_request

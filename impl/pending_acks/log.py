@@ -22,7 +22,7 @@ _LEDGER = 1
 
 
 class Log:
-    """Entries, each as records or encoded; `base` is the position after the mark-delete position."""
+    """The entries that are not mark-deleted, each as records or encoded. `base` is the position of the first one."""
 
     __slots__ = ("_batched", "_entries", "_sizes", "base")
 
@@ -42,21 +42,21 @@ class Log:
         self._entries.append(entry)
 
     def read(self, position: int) -> LogEntry:
-        """Returns the records of an entry. O(its bytes)."""
+        """Returns the records of an entry. O(its bytes) the first time after `encode`, then O(1)."""
         entry = self._entries[position - self.base]
         if isinstance(entry, bytes):
             entry = self._entries[position - self.base] = self._decoded(entry)
         return entry
 
     def mark_delete(self, end: int) -> int:
-        """Deletes the entries before the log position `end`; returns their number. O(their number)."""
+        """Deletes the entries before the log position `end`; returns their number. O(entries of the log)."""
         count = end - self.base
         del self._entries[:count]
         self.base = end
         return count
 
     def encode(self) -> None:
-        """Encodes all entries. O(their records)."""
+        """Encodes all entries. O(size of the log)."""
         self._entries = [each if isinstance(each, bytes) else self._encoded(each) for each in self._entries]
 
     def view(self) -> tuple[LogEntry, ...]:
@@ -93,7 +93,7 @@ class Log:
 
 
 class SparseIndex:
-    """The keys as two lists. A binary search finds the keys that the persisted mark-delete position has reached."""
+    """The keys of `model/pending_acks/log_index.py`, as two ascending lists: `ack_positions` and `log_positions`."""
 
     __slots__ = (
         "_exponent",
@@ -147,7 +147,8 @@ class SparseIndex:
     def cut(self, first_unacked: int) -> int | None:
         """Removes the keys whose `ack_position` is before `first_unacked`, found by binary search.
 
-        Returns the log position after that of the last removed key; None if no key is removed.
+        Returns the log position after that of the last removed key; None if no key is removed. O(1) for None, otherwise
+        O(keys).
         """
         if not self.ack_positions or self.ack_positions[0] >= first_unacked:
             return None
@@ -172,7 +173,7 @@ class SparseIndex:
         return wrong
 
     def view(self, base: int) -> LogIndex:
-        """Returns the model's form, in which log positions count from the mark-delete position."""
+        """Returns the model's form, in which log positions count from `base`."""
         columns = zip(self.ack_positions, self.log_positions, strict=True)
         keys = tuple([Key(ack_position, position - base) for ack_position, position in columns])
         return LogIndex(self.current_lag, self.max_index_lag, self.max_ack, keys)

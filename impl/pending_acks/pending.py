@@ -1,8 +1,10 @@
 """Pending acks indexed by transaction and by entry.
 
-A new individual ack is compared only with the acks of its entry. A commit or abort removes the acks of its transaction
-from both maps, without a scan. Acks whose records are not known to be durable (`unlogged`: buffered or in flight) are
-kept apart: new acks conflict with them, but no commit or abort applies to them.
+A new individual ack is compared only with the individual acks of its entry. A commit or abort removes the acks of its
+transaction from both maps, without a scan. An ack is *unlogged* while its record is buffered or in flight. Unlogged
+acks are kept apart: new acks conflict with them, but no commit or abort applies to them.
+
+h is the number of acks of one entry, pending or unlogged.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ AckSet = int | None
 
 
 class PendingAcksIndex:
-    """Pending acks in memory, and acks whose records are buffered or in flight."""
+    """Pending and unlogged acks."""
 
     __slots__ = ("by_entry", "by_txn", "cumulative", "first_entry", "unlogged", "unlogged_acks", "unlogged_cumulative")
 
@@ -26,10 +28,10 @@ class PendingAcksIndex:
         self.first_entry: dict[int, int] = {}  # by transaction: the lowest entry of its pending individual acks
         self.cumulative: CumulativeAck | None = None
         self.unlogged: dict[int, list[tuple[int, AckSet]]] = {}  # by entry: transaction and ack set
-        self.unlogged_acks: deque[LogRecord] = deque()
-        self.unlogged_cumulative: deque[LogRecord] = deque()
+        self.unlogged_acks: deque[LogRecord] = deque()  # the records of individual acks, in order
+        self.unlogged_cumulative: deque[LogRecord] = deque()  # the records of cumulative acks, in order
 
-    # ---- memory
+    # ---- pending acks
 
     def add(self, txn: int, entry: int, ack_set: AckSet) -> None:
         """Adds an individual ack; ack sets of a transaction for the same entry are intersected. O(1)."""
@@ -59,14 +61,14 @@ class PendingAcksIndex:
         self.first_entry.pop(txn, None)
 
     def clear_memory(self) -> None:
-        """Removes the pending acks; acks whose records are buffered or in flight stay. O(1)."""
+        """Removes the pending acks; unlogged acks stay. O(1)."""
         self.by_txn, self.by_entry, self.first_entry, self.cumulative = {}, {}, {}, None
 
     def has_other_up_to(self, txn: int, entry: int, messages: int) -> bool:
-        """Returns whether another transaction has an individual ack of an entry before `entry`, or of one of the given
-        messages of `entry`.
+        """Returns whether another transaction than `txn` has an individual ack that a cumulative ack would overlap.
 
-        O(transactions + records that are not known to be durable).
+        This is an ack, pending or unlogged, of an entry before `entry`, or of one of the given messages of `entry`.
+        O(h + transactions with pending acks + positions of unlogged acks).
         """
         if any(first < entry for other, first in self.first_entry.items() if other != txn):
             return True
@@ -80,7 +82,7 @@ class PendingAcksIndex:
                         return True
         return False
 
-    # ---- records that are not known to be durable
+    # ---- unlogged acks
 
     def submit(self, record: LogRecord) -> None:
         """Adds an ack whose record is now buffered or in flight. O(its positions)."""
@@ -92,12 +94,12 @@ class PendingAcksIndex:
             self.unlogged.setdefault(entry, []).append((record.txn, ack_set))
 
     def complete(self, record: LogRecord) -> None:
-        """Removes an ack whose append has ended, or will not begin because the handle stops. O(its positions).
+        """Removes an ack whose append has ended, or will not begin because the handle stops. O(its positions * h).
 
-        Appends end in order, so the record is the first of its queue, `unlogged_acks` or `unlogged_cumulative`.
-        Exception: a handle that stops removes its buffered records while others are in flight; the first of the queue
-        is then another record. This does no harm: nothing reads the queues before the handle is opened again, and the
-        queues are empty by then, because all appends have ended.
+        Appends end in order, so the first record of the queue is removed, of `unlogged_acks` or `unlogged_cumulative`.
+        Only a handle that stops removes its buffered records while others are in flight: then the removed record is
+        another one. This does no harm, because the queues are not read before the handle is opened again, when all
+        appends have ended and the queues are empty.
         """
         if record.cumulative:
             self.unlogged_cumulative.popleft()
@@ -112,7 +114,7 @@ class PendingAcksIndex:
     # ---- the model's form
 
     def view(self) -> tuple[TxnAcks, ...]:
-        """Returns the individual acks in the model's form. O(n log n)."""
+        """Returns the pending individual acks in the model's form. O(n log n) for n acks."""
         return tuple(
             [
                 TxnAcks(txn, tuple([PositionAck(*ack) for ack in sorted(acks.items())]))
