@@ -1,7 +1,8 @@
 """The law of canonical forms: a state and its canonical form, which differ only in generated names, behave alike.
 
-The canonical form of a canonical form is this form itself. The explorer visits canonical states only, so its counts are
-right only if the law holds. Tests and the mutation check `canonical` check the law on states of random traces.
+The law also says that the canonical form of a canonical form is this form itself. The explorer visits canonical forms
+only, so its counts are right only if the law holds. Tests and the mutation check `canonical` check the law on states of
+random traces.
 """
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ from fuzz.subject import Subject
 
 
 def misbehaviour(subject: Subject, cfg: Any, state: Any) -> str:
-    """Returns how a state violates the law; an empty text if the state obeys the law.
-
-    The state obeys the law if its canonical form behaves alike, and is the canonical form of itself.
+    """Returns how a state violates the law; an empty text if it does not.
 
     Two states behave alike if their successors have the same canonical forms. The successors of a state are the states
     after each action with all arguments that the domains have in this state. Outcomes are not compared.

@@ -2,13 +2,15 @@
 
 The explorer loads the implementation with each state; here the implementation reaches each state by actions. Each trace
 (a *run*) follows a shortest path to a state with untaken transitions, then takes untaken transitions. The run ends in a
-state that has no untaken transition, was not expanded, or is outside the scope's bounds. Runs also check the properties
-that take history variables, which the search does not check. Many traces lead to a state, with different values of the
-history variables; only the values on the runs are checked. Under a profile with other rules than the reference's, the
-model runs alone. If a hang has ended the search, the transitions of the expanded states are covered.
+state that has no untaken transition, was not expanded, or is outside the scope's bounds. Under a profile with other
+rules than the reference's, the model runs alone. If a hang has ended the search, only the transitions of the expanded
+states are covered.
+
+Runs also check the properties that take history variables, which the search does not check. The values of these
+variables depend on the trace that leads to a state; only their values on the runs are checked.
 
 A difference is replayed with every step checked. A difference that the replay does not show is a finding of the kind
-`unstable`. If a state lacks the step that its canonical form has, the finding is of the kind `canonical`: the canonical
+`unstable`. If a state lacks a step that its canonical form has, the finding is of the kind `canonical`: the canonical
 form merges different states.
 """
 
@@ -75,7 +77,7 @@ class _Walker:
         self.covered = 0
 
     def _order(self, number: int) -> list[int]:
-        """Returns the indices of a state's transitions in the order of `left`."""
+        """Returns the indices of a state's transitions, in the order of `left`."""
         first, end = self.graph.offsets[number], self.graph.offsets[number + 1]
         rank = {OUTSIDE: 0, number: 2}
         return sorted(range(end - first), key=lambda index: rank.get(self.graph.targets[first + index], 1))

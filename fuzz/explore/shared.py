@@ -84,7 +84,8 @@ def run_shared(
             hung = min((each.hung for each in results if each.hung is not None), default=None)
             found = [_with_earlier_parents(each.found, hung) for each in results]
             base = len(search.graph.states) - len(results[0].found)  # the number of the first new state of the batch
-            _forget_states(search, base + len(found[0]))  # new states are in the order of their parents
+            # drops the new states of this process that are not in `found`: they have the last parents, so they are last
+            _forget_states(search, base + len(found[0]))
             next_state.value = base
             for parent_end, _ in pipes:
                 parent_end.send((found, hung))
@@ -159,14 +160,15 @@ class _Member:
     def expand(self, hang_seconds: float, progress: Progress | None = None) -> BatchResult:
         """Expands blocks of the unexpanded states, until no block is left or a step hangs. Returns the result.
 
-        Until `merge`, new states stay in the graph with provisional numbers, from `base` on. Transitions and failures
-        are only in the result.
+        Until `merge`, the graph has the new states that this process found, under provisional numbers: those after the
+        states that all processes have. Transitions and failures are only in the result.
         """
         search = self.search
         graph = search.graph
         base, targets_before, offsets_before = len(graph.states), graph.targets, graph.offsets
         graph.targets, graph.offsets = array("q"), array("q", [0])
-        failures_before = search.failures, set(search.failure_keys)  # `_collect` adds the failures of this batch
+        # restored below, because `_collect` adds the failures of all processes
+        failures_before = search.failures, set(search.failure_keys)
         search.found_by, search.failures = [], []
         expanded, hung = array("q"), None
         for block in self._blocks(base):
@@ -183,7 +185,7 @@ class _Member:
             if progress is not None:
                 progress(min(self.next_state.value, base), len(graph.states))
         offsets, found_by = graph.offsets, search.found_by
-        starts = dict(zip(expanded, offsets, strict=False))
+        starts = dict(zip(expanded, offsets, strict=False))  # expanded state -> the index of its first transition
         parents = graph.parents[base:]
         found = [
             NewState(parent, transition - starts[parent], self._key(form))
@@ -217,8 +219,8 @@ class _Member:
     def merge(self, own: int, found: list[list[NewState]]) -> list[list[int]]:
         """Gives the new states of a batch their numbers, and adds them to the graph.
 
-        `found` has the new states by process; `own` is the index of this process. Returns the numbers of these states,
-        by process.
+        `found` has the new states of each process; `own` is the index of this process. Returns the numbers of these
+        states, in the same form.
         """
         search = self.search
         graph, numbers = search.graph, search.numbers
@@ -252,8 +254,8 @@ class _Member:
 def _collect(search: Search, results: list[BatchResult], numbers: list[list[int]], base: int, hung: int | None) -> None:
     """Adds the transitions and failures of a batch to the search, in the order of the states.
 
-    `base` is the first provisional number, `numbers` has the final ones. The transitions of the state that hung, and of
-    states after it, are not added.
+    `base` is the first provisional number; `numbers` is the result of `merge`. Neither the transitions of the state
+    that hung, nor transitions and failures of later states, are added.
     """
     graph = search.graph
     targets: dict[int, list[int]] = {}  # by number of the expanded state

@@ -91,6 +91,7 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
         states += new
         if progress is not None:
             progress(states - new, states)
+    # 0: `explained` does not use the number of a failure's state
     violations = [
         explained(
             space,
@@ -99,7 +100,7 @@ def explore_on_spark(names: SpaceNames, spark: Any, partitions: int, progress: P
         )
         for (kind, what), (depth, (text, action, arguments, message, raised_by)) in failed.items()
     ]
-    # the first frontier has depth 0, and the last is empty: so the depth is the number of frontiers - 2
+    # the first frontier has depth 0, and the last frontier is empty: the depth is the number of frontiers - 2
     return Exploration(
         states, transitions, len(frontiers) - 2, time.perf_counter() - started, shortest_by_cause(violations)
     )

@@ -10,8 +10,8 @@ near limits (`fuzz/run/wide.py`); traces with bursts, which repeat a call, or a 
 wide values in its settings, but only a wide trace has them in its arguments.
 
 The first numbers of a seed's generator choose the settings and the swarm (factors of the actions' weights,
-`fuzz/subject.py`), the later ones actions and arguments. Python returns the same numbers for a seed in every version,
-so equal code gives equal traces.
+`fuzz/subject.py`). The later numbers choose actions and arguments. Python's generator returns the same numbers for a
+seed in every version of Python, so equal code gives equal traces.
 """
 
 from __future__ import annotations
@@ -337,10 +337,10 @@ class Bursts:
         self.rng = rng
         self.random = rng.random
         self.left = 0  # the number of steps left in the burst; 0 outside bursts
-        self.repeated: list[Chooser] = []  # of the burst: what is repeated, in turn
+        self.repeated: list[Chooser] = []  # the choosers of the burst, which are called in turn
 
     def choose(self, state: Any) -> tuple[ActionCalls, Arguments]:
-        """Returns the next call of the burst, or a call of the wrapped chooser if no burst begins."""
+        """Returns the next call of the burst. Outside a burst, begins one or returns a call of the wrapped chooser."""
         if not self.left:
             if self.random() >= _BEGINS:
                 return self.choose_one(state)
@@ -384,7 +384,7 @@ class Bursts:
     def _repeating(self, action: ActionCalls, arguments: Arguments, repetitions: int) -> Chooser:
         """Returns a chooser that repeats an action, with consecutive, drawn or constant arguments.
 
-        If arguments should be drawn and a domain is empty in the state, they are `arguments`.
+        Drawn arguments are replaced by `arguments` in a state in which a domain is empty.
         """
         sample = self.random()
         if arguments and sample < _CONSECUTIVE:

@@ -10,11 +10,11 @@ may overlap. The search divides them into lanes, in which no two overlap, and pl
 So an order leads to a *point*: how many operations of each lane are placed, and the model's state after them. The
 search continues orders that lead to the same point as one.
 
-The search goes from return to return. Each operation must be placed before it returns, so every point is extended by
-the returning operation, after any operations in flight (just-in-time linearization). A point that cannot be extended is
-dropped. A read, an operation that changes nothing, is placed as soon as it has the recorded outcome: an order that has
-the read later stays valid if the read is moved here. States are compared as they are: a canonical form would merge
-states that differ in generated names, to which later arguments and outcomes refer.
+The search goes from return to return (just-in-time linearization). At a return, each point at which the returning
+operation is not placed is extended: by any operations in flight, then by the returning operation. A point that cannot
+be extended is dropped. A read, an operation that changes nothing, is placed as soon as it has the recorded outcome: an
+order that has the read later stays valid if the read is moved here. States are compared as they are: a canonical form
+would merge states that differ in generated names, to which later arguments and outcomes refer.
 
 The search makes passes. A pass that has too many points also drops those with the least likely orders (`_Path`); it can
 then find an order, but not refute the history. The next pass keeps more points, the last pass all.
@@ -22,9 +22,9 @@ then find an order, but not refute the history. The next pass keeps more points,
 A reduction merges states from which all remaining operations have the same outcomes. So a search with a reduction has
 fewer points, and can refute a history. It cannot confirm one, because it does not know in which state an order ends.
 
-A tally is a number in the state that no outcome shows, such as a version. The search leaves it out of the states, and
-finds an order. If the final state with the tally of this order is wrong, a second search computes for each point the
-tallies of all orders that lead to it.
+A tally is a number in the state that no outcome shows, such as a version. The search leaves the tally out of the
+states, so there are fewer points, and finds an order. If the final state with the tally of this order is wrong, a
+second search computes for each point the tallies of all orders that lead to this point.
 
 A coarse model allows every history that the model allows. It has fewer states than the model, so the search in it is
 cheaper. This search refutes a history whose contradiction does not depend on the details that the coarse model leaves
@@ -82,7 +82,8 @@ class Verdict(NamedTuple):
     """The result of a search.
 
     The operations in `order` have the recorded outcomes. If the history is linearizable, `order` is a linearization; of
-    several parts, their linearizations, one after another. If not, it is one of the orders with which the search ended.
+    several parts, their linearizations, one after another. Otherwise, `order` is an order that the search could not
+    continue to a linearization; it may be empty.
 
     If the history is not linearizable, `blocked` is the operation that no order can place, and `states` are some of the
     model's states in which it was tried. If only the final state is wrong, `blocked` is None, and `states` are some of
@@ -146,10 +147,10 @@ def linearize(
     after another, do not lead to an accepted state, the history is decided as a whole. Coarse models are searched only
     if all operations are of one part, because a coarse model may depend on every operation.
 
-    If a coarse model refutes the history, the verdict has the states of the pass before, if this pass was blocked at
-    the same operation; otherwise no states. If a reduction refutes the history, the states are representatives. Raises
-    BadValue if an operation decreases the tally. Cost: at most `budget` steps, and at most as many steps in all coarse
-    models together.
+    A coarse model does not have the model's states. If it refutes the history, the verdict has the states of the first
+    pass, if this pass was blocked at the same operation; otherwise no states. If a reduction refutes the history, the
+    states are representatives. Raises BadValue if an operation decreases the tally. Cost: at most `budget` steps, and
+    at most as many steps in all coarse models together.
     """
     parts: dict[Hashable, list[Timed]] = {}
     for each in history:
@@ -235,7 +236,7 @@ class _Search:
     ) -> None:
         of_threads: dict[Hashable, list[list[Timed]]] = {}
         for each in sorted(history, key=lambda each: (each.invoked, each.returned)):
-            # in one lane, the operation that returned at a time comes before the one that was invoked at the same time
+            # an operation may follow one that returned at the time of its invocation
             lanes = of_threads.setdefault(each.thread, [])
             lane = next((lane for lane in lanes if lane[-1].returned <= each.invoked), None)
             if lane is None:
@@ -401,11 +402,11 @@ class _Search:
         return self.accepts is None or self.accepts(state)
 
     def _extended(self, points: _Points, limit: float, returning: tuple[int, int] | None) -> tuple[_Points, _Points]:
-        """Returns the points in which the returning operation is placed, and all points that were reached.
+        """Extends points. Returns the points at which the returning operation is placed, and all points reached.
 
         `returning` is the lane and index of the returning operation. Operations that were invoked up to the time
-        `limit` may be placed before the returning one. If `returning` is None, both results are all points that were
-        reached.
+        `limit` may be placed before the returning one. If `returning` is None, both results are all points reached,
+        including the given ones.
         """
         done: _Points = {}
         seen, todo = dict(points), list(points.items())
@@ -451,6 +452,7 @@ class _Search:
         operation = self.lanes[n][i]
         states = list(self.successors(operation.operation, node.state))
         after = [node if each is node.state else self._node(each) for each in states]
+        # an operation that did not return has no recorded outcome: it may change the state
         is_read = bool(after) and operation.returned < inf and self.is_read(operation.operation)
         if self.tally is not None:  # the state of a node has the tally 0, so the tally after it is the added amount
             node.added[n, i] = added = [0] if is_read else [self.tally.of(each) for each in states]

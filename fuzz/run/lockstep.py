@@ -1,16 +1,17 @@
 """Lockstep: seeded traces on the model and on a second side (`fuzz/run/pair.py`), as fast as possible.
 
 The fast loop compares outcomes at every step. At the *checked* steps, it also compares the second side's state with the
-model's, and checks the properties. By default, every 16th step and the last step are checked, because a wrong state
-usually stays wrong. With another profile as second side, observations are compared in place of states.
+model's, checks the properties, and records the abstract state for the coverage. By default, every 16th step and the
+last step are checked, because a wrong state usually stays wrong. With another profile as second side, observations are
+compared in place of states.
 
 After the trace, an implementation checks its structural invariants (`check`). Its `view` and `load` are checked, too:
 a second instance, the *copy*, is loaded with the state of the first, and the copy's state is compared with the model's.
 
 One trace in `THOROUGH_EVERY` is checked thoroughly. Its initial state is checked, too. There and at the last step, the
 comparison with an implementation includes the observations and the classes of all parts. If the trace has more than 16
-steps, the copy is loaded during the trace, after the first checked one of the last 32 steps, and executes the calls
-that followed when the trace has ended.
+steps, the copy is loaded during the trace, after the first checked one of the last 32 steps. After the trace, the copy
+executes the calls that followed.
 
 The fast loop only detects that something is wrong. A replay with every step checked finds out what is wrong.
 """
@@ -166,7 +167,7 @@ class Lockstep:
         except Hang:
             cause, found = Cause(Kind.UNSTABLE, "hang"), f"took more than {time_limit(plan.steps):g} s"
         except Exception as problem:
-            # the cause has this function if no replay shows the exception: a replay checks no goals and draws no calls
+            # the cause if the replay does not show the exception: a replay checks no goals and draws no calls
             function = traceback.extract_tb(problem.__traceback__)[-1].name
             cause, found = crash_cause(function, problem), f"raised {type(problem).__name__}: {problem}"
         finding = self.replay_seed(seed)
@@ -237,7 +238,7 @@ class Lockstep:
             self.latest_config, self.latest_state = cfg, state
 
     def _open_goals(self, cfg: Any) -> list[list[Check]]:
-        """Returns for each action the coverage goals that apply under a config and were not reached yet."""
+        """Returns for each action the goals that its steps may reach: goals under `cfg` that were not reached yet."""
         checks = checks_for(self.subject, cfg)
         goals = self._goals_by_selection.get(checks.selected)
         if goals is None:

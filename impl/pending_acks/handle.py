@@ -366,7 +366,7 @@ class PendingAcks:
     def _index_entry(self, entry: LogEntry, position: int) -> int:
         """Adds a log entry to the index, and mark-deletes the log up to the last key that can be removed.
 
-        Returns the number of log entries that are mark-deleted. O(sum of k of its records), plus O(keys + entries of the
+        Returns the number of log entries that are mark-deleted. O(sum of k of its records), and O(keys + entries of the
         log) if this number is not 0.
         """
         last = -1  # the last entry of the topic that the log entry acks
