@@ -67,6 +67,7 @@ def actions(cfg: Config, s: State, operation: Operation, recorded: Names) -> Seq
         happened.append(("advance", {"millis": now - s.now_ms}))
     if "cursor" in arguments:
         arguments["cursor"] = number_of(arguments["cursor"])
+    # `observe_all` consists of queries. The first one flushes all pending updates, so one query stands for all
     happened.append(("slowest_position" if operation.op == "observe_all" else operation.op, arguments))
     return happened
 
