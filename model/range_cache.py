@@ -294,7 +294,7 @@ def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[S
 def put(
     cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """`RangeCache.put`: inserts an entry and returns true; at a cached position, `duplicate_put` applies: false."""
+    """`RangeCache.put`: inserts an entry, or returns false at a cached position, where `duplicate_put` applies."""
     count = initial_count(cfg, expected_reads)
     present = find(s, cache, position)
     if present is None:

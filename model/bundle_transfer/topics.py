@@ -64,7 +64,7 @@ def is_wanted(cfg: Config, s: State, topic: int, broker: int) -> bool:
 
 @bundle_transfer.action
 def begin_load(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) -> Step[State, None]:
-    """`BrokerService.loadOrCreatePersistentTopic`: a broker begins to load a topic. Nothing is fenced yet."""
+    """`BrokerService.loadOrCreatePersistentTopic`: begins to load a topic if `is_wanted`. Nothing is fenced yet."""
     t = s.topics[topic]
     o = t.objects[broker]
     if not s.brokers[broker].alive or not is_wanted(cfg, s, topic, broker):
@@ -172,10 +172,10 @@ def after_failed_add(cfg: Config, s: State, topic: int, broker: int) -> tuple[St
             b = s.brokers[broker]
             s = with_broker(s, broker, b._replace(leaked=b.leaked + len(o.adds)))
         return with_topic(s, topic, with_object(t, broker, o._replace(adds=()))), failed
-    return with_topic(s, topic, with_object(abandoned(t, o), broker, None)), failed
+    return with_topic(s, topic, with_object(with_adds_abandoned(t, o), broker, None)), failed
 
 
-def abandoned(t: Topic, o: TopicObject) -> Topic:
+def with_adds_abandoned(t: Topic, o: TopicObject) -> Topic:
     """Returns the topic after a topic object was removed with its ledger open: its unconfirmed entries stay stored."""
     return t._replace(abandoned=tuple([add.entry for add in o.adds])) if o.writable else t
 
@@ -198,10 +198,10 @@ def close_ledger(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber
     if o.adds and not cfg.failed_write_completes:
         b = s.brokers[broker]
         s = with_broker(s, broker, b._replace(leaked=b.leaked + len(o.adds)))
-    return with_topic(s, topic, with_object(closed(t, o), broker, shut(o, "closed"))), len(o.adds)
+    return with_topic(s, topic, with_object(with_cursor_persisted(t, o), broker, shut(o, "closed"))), len(o.adds)
 
 
-def closed(t: Topic, o: TopicObject) -> Topic:
+def with_cursor_persisted(t: Topic, o: TopicObject) -> Topic:
     """Returns the topic after a topic object closed its ledger. The cursor is persisted if the ledger is not fenced."""
     return t._replace(cursor=max(t.cursor, o.cursor)) if o.writable else t
 
@@ -226,7 +226,7 @@ def fail_close(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) 
     if not cfg.failed_close_evicts:
         return s, "retried"
     s = with_broker(s, broker, s.brokers[broker]._replace(duty=""))
-    return with_topic(s, topic, with_object(abandoned(t, o), broker, None)), "evicted"
+    return with_topic(s, topic, with_object(with_adds_abandoned(t, o), broker, None)), "evicted"
 
 
 @bundle_transfer.action
@@ -251,7 +251,7 @@ def disconnect(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) 
     if not is_early and not is_stale:
         return refused(s, "not_enabled", "the topic is not stale, or no owner is known yet")
     address = None if cfg.variant == "V3" else r.dst
-    t = with_command_to_attached(closed(t, o), broker, Command("close", address))
+    t = with_command_to_attached(with_cursor_persisted(t, o), broker, Command("close", address))
     return with_topic(s, topic, with_object(t, broker, shut(o, "disconnected"))), address
 
 
@@ -268,7 +268,7 @@ def clean_up(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) ->
         return s, NO_OBJECT
     if o.older and cfg.removal_compares_instance:
         return with_topic(s, topic, with_object(t, broker, o._replace(older=0))), False
-    return with_topic(s, topic, with_object(abandoned(t, o), broker, None)), True
+    return with_topic(s, topic, with_object(with_adds_abandoned(t, o), broker, None)), True
 
 
 # ---- sends ---------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ def connect(cfg: Config, s: State, handler: Handler) -> Step[State, str]:
     """`ConnectionHandler.grabCnx`: a handler connects to a broker and sends PRODUCER or SUBSCRIBE.
 
     The broker is the one in the URL of a redirect, or the result of a lookup. A consumer first drops its receiver
-    queue. Returns "redirect" or "lookup".
+    queue, and the permits that it has to return. Returns "redirect" or "lookup".
     """
     link = link_of(s, handler)
     if link.phase not in ("lookup", "redirected"):

@@ -14,8 +14,8 @@ answer of storage. `model/cache_steps` interleaves threads inside such calls.
     periodic   runs a time pass, then a size check (`doCacheEviction`)
     read       first acquires permits for the request from the limiter; the request may wait for permits, or fail. Then,
                if all entries are cached: a cache hit, completed at once
-               if none is cached: joins an outstanding read that overlaps the range, and reads the rest of the range in
-               the same way. Without such a read, reads the range from storage
+               if none is cached: joins an outstanding read that overlaps the range, and reads the rest of the range
+               like a range of its own. Without such a read, reads the range from storage
                if some are cached: a partial cache hit. Holds the cached entries, and reads each gap between or beside
                them like a range with none cached. If the read of a gap fails or returns too few entries, reads the
                whole range again

@@ -182,8 +182,8 @@ class Read(NamedTuple):
     #: one for each entry
     requests: tuple[int, ...]
     entries: tuple[ReadEntry, ...]  # entries that complete requests returned, by position
-    #: shouldRewindBeforeReadingOrReplaying: the cursor will be rewound when the read ends: in `dispatch` or, if a
-    #: request failed, when no request is left. `dispatcher.is_discarded` decides whether `dispatch` discards the read
+    #: shouldRewindBeforeReadingOrReplaying: whether the cursor is rewound when the read ends. A read with a failed
+    #: request ends when no request is left; any other read ends in `dispatch`, which may discard it (`is_discarded`)
     cancelled: bool
     failed: bool  # whether a request failed
     #: minReplayedPosition: first position of the replay queue when the read began; None if the queue was empty or

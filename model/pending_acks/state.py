@@ -248,7 +248,7 @@ class State(NamedTuple):
     cursor: Acks  # the subscription's cursor in memory
     durable_cursor: Acks  # the subscription's cursor as persisted
     log: tuple[LogEntry, ...]  # entries after the log's mark-delete position
-    read_position: int  # index in `log` of the next entry that the log's cursor reads; `replayed` if `replay_rewinds`
+    read_position: int  # index in `log` of the next entry that the log's cursor reads; = `replayed` if `replay_rewinds`
     log_index: LogIndex  # memory
     status: Literal["none", "initializing", "ready", "error", "closed"]
     replayed: int  # index in `log` of the entry after the last one that the replay processed (`currentLoadPosition`)
