@@ -184,7 +184,7 @@ def removal_keeps() -> Answer:
     for some, at, _, _ in heaps(300):
         after = cursor_heap.removed(some, at, False)
         others = sorted((*some[:at], *some[at + 1 :]))
-        proof.run(f"without the item at {at}", runs_in_order(after) and sorted(after) == others, plain(some))
+        proof.run(f"without the item at {at}", is_concrete_heap(after) and sorted(after) == others, plain(some))
     return proof.answer()
 
 
@@ -215,10 +215,10 @@ def changes_keep() -> Answer:
         sift_restores_heap(proof, function)
     for some, at, position, number in heaps(300):
         after, new = cursor_heap.pushed(some, Item(position, number, number)), Item(position, number, number)
-        proof.run(f"with {new}", runs_in_order(after) and sorted(after) == sorted((*some, new)), plain(some))
+        proof.run(f"with {new}", is_concrete_heap(after) and sorted(after) == sorted((*some, new)), plain(some))
         after = cursor_heap.moved(some, at, position)
         moved = (*some[:at], some[at]._replace(position=position), *some[at + 1 :])
-        proof.run(f"{at} moved to {position}", runs_in_order(after) and sorted(after) == sorted(moved), plain(some))
+        proof.run(f"{at} moved to {position}", is_concrete_heap(after) and sorted(after) == sorted(moved), plain(some))
     return proof.answer()
 
 
@@ -278,7 +278,7 @@ def heaps(count: int) -> Iterator[tuple[Items, int, Position, int]]:
         yield tuple(items), draw.randrange(size), Position(1, draw.randint(0, 15)), size
 
 
-def runs_in_order(items: Items) -> bool:
+def is_concrete_heap(items: Items) -> bool:
     """Returns whether concrete items are a heap."""
     return all(items[(i - 1) // 2].position <= items[i].position for i in range(1, len(items)))
 

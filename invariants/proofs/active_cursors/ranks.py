@@ -38,8 +38,8 @@ from model.positions import Position
 MODEL = "model.active_cursors.machine"
 
 
-def is_before(one: Rec, other: Rec, order: str = "<=") -> Any:
-    """Returns whether a position is at another or before it; with order "<", strictly before it."""
+def is_ordered(one: Rec, other: Rec, order: str = "<=") -> Any:
+    """Returns whether two positions are in this order; by default, the first is at the second or before it."""
     return ordered(order, one, other)
 
 
@@ -187,7 +187,7 @@ def rank_counts() -> Answer:
 
     def other(at: Any) -> tuple[Any, list[Any]]:
         position = it.cursors.at(at).fields["position"]
-        return z3.If(z3.And(at != index, position.defined, is_before(position.value, own.value)), 1, 0), []
+        return z3.If(z3.And(at != index, position.defined, is_ordered(position.value, own.value)), 1, 0), []
 
     others = RecursiveSum("others", it.cursors.length, other)
     given = [*it.inside("i"), own.defined]
@@ -246,7 +246,7 @@ def ranks_follow() -> Answer:
         "counts at one position are equal", lambda n: of_low.before(n) == of_high.before(n), sums, equals
     )
     it.proof.show("two at one position", low == high, [*equals, same])
-    before = [*given, is_before(one.value, other.value, "<")]
+    before = [*given, is_ordered(one.value, other.value, "<")]
     more = it.by_induction(
         "a count at a larger position is larger",
         lambda n: of_low.before(n) + z3.If(n > it.indices["j"], 1, 0) <= of_high.before(n),
@@ -294,7 +294,7 @@ def moves_change_by_one() -> Answer:
         changed += 1
         rank_then, then = it.rank("i", after)
         # 1 if the position counts for cursor i, else 0
-        at_old, at_new = (z3.If(z3.And(p.defined, is_before(p.value, own)), 1, 0) for p in (old, new))
+        at_old, at_new = (z3.If(z3.And(p.defined, is_ordered(p.value, own)), 1, 0) for p in (old, new))
         relation = _moved(then, before, it.indices["m"], at_new - at_old)
         counted = it.by_induction("a count after a move", relation, [before, then], path.when)
         it.proof.show("after a move", rank_then == rank + at_new - at_old, [*path.when, counted])
@@ -344,7 +344,7 @@ def slowest_is_least() -> Answer:
     inside = [index >= 0, index < it.cursors.length, position.defined, *path.when, fact(index)]
     it.proof.possible("a tracked cursor", inside)
     it.proof.show("the slowest position is defined", slowest.defined, inside)
-    it.proof.show("no tracked cursor is before it", is_before(slowest.value, position.value), inside)
+    it.proof.show("no tracked cursor is before it", is_ordered(slowest.value, position.value), inside)
     at = it.cursors.at(where).fields["position"]
     attained = z3.And(where >= 0, where < it.cursors.length, at.defined, as_term(equal(at.value, slowest.value)))
     it.proof.show("a tracked cursor is at it", z3.Implies(slowest.defined, attained), [*path.when, fact(where)])

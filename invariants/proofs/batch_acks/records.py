@@ -118,8 +118,8 @@ def recovery_invents_nothing() -> Answer:
     for path in Reader(known, stubs=it.stubs).paths(model.recovered, s, record, batch_acks):
         after, premises = path.value.fields["acks"], [*known, *path.when, *it.facts]
         it.proof.possible("a recovery", premises)
-        back = z3.Implies(it.is_left(it.acks, it.e, it.i), it.is_left(after, it.e, it.i))
-        it.proof.show("unacknowledged messages stay unacknowledged", back, premises, direct=True)
+        stays = z3.Implies(it.is_left(it.acks, it.e, it.i), it.is_left(after, it.e, it.i))
+        it.proof.show("unacknowledged messages stay unacknowledged", stays, premises, direct=True)
     show_with_mark_delete_at(it.proof)
     run_map_against_list(it.proof)
     draw = random.Random(55)  # noqa: S311

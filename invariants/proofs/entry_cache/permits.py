@@ -191,16 +191,16 @@ def permits_are_conserved() -> Answer:
     given = [is_sound(it.settings, it.limiter), it.permits >= 0]
     for path in Reader().paths(model.acquire, it.settings, it.limiter, it.request, it.permits, it.now):
         after, _ = path.value
-        _shown(proof, "a request", path, it, after, given)
+        _show_sound(proof, "a request", path, it, after, given)
     _free_permits(proof, it)
     _expire(proof, it)
     _grant_queued(proof, it)
     for settings, limiter, now in limiters(200):
-        _runs(proof, settings, limiter, now)
+        _run_operations(proof, settings, limiter, now)
     return proof.answer()
 
 
-def _shown(proof: Proof, what: str, path: Path, it: Limits, after: Rec, given: list[Any]) -> None:
+def _show_sound(proof: Proof, what: str, path: Path, it: Limits, after: Rec, given: list[Any]) -> None:
     """Proves that the limiter after a path is sound."""
     goal = is_sound(it.settings, after)
     proof.show(f"after {what}", goal, [*given, *path.when, *facts_of((it.limiter, after), goal, *given, *path.when)])
@@ -378,7 +378,7 @@ def limiters(count: int) -> Iterator[tuple[Settings, Limiter, int]]:
         yield Settings(most, draw.randint(0, 5), draw.randint(0, 6)), Limiter(free, waiting, tuple(grants)), 6
 
 
-def _runs(proof: Proof, settings: Settings, limiter: Limiter, now: int) -> None:
+def _run_operations(proof: Proof, settings: Settings, limiter: Limiter, now: int) -> None:
     """Runs every operation on a concrete limiter, which must stay sound."""
     for permits in (0, 1, settings.max_bytes, settings.max_bytes + 1):
         after, _ = model.acquire(settings, limiter, 5, permits, now)

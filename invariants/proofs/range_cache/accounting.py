@@ -55,13 +55,13 @@ def size_accounting() -> Answer:
     for predicate, action in ((model.time_pass_predicate, "time_pass"), (model.size_pass_predicate, "size_pass")):
         it = Pass(predicate, proof=edits.proof)
 
-        def all_there(n: Names) -> Any:
+        def adds_up(n: Names) -> Any:
             return n["gone"].total("bytes") + n["queue"].total("bytes", n["head"]) == queue_of({"s": n["s"]}).total(
                 "bytes"
             )
 
         given = (z3.Not(it.cfg.fields["released_value_stays_counted"]), _size_is_sum({"s": it.s}))
-        invariant = Invariant("removed and remaining bytes add up, by cache", all_there)
+        invariant = Invariant("removed and remaining bytes add up, by cache", adds_up)
         it.show([invariant], lambda after, removed: _size_is_sum({"s": after}), given=given)
         it.check_on_runs(action, _sizes_are_sums)
     edits.check_on_runs(_sizes_add_up)
@@ -98,7 +98,7 @@ def passes_report() -> Answer:
     """Violated by apache/pulsar#10016 and #17908: passes reported other entries or bytes than they removed."""
     proof = Proof()
 
-    def all_there(n: Names) -> Any:
+    def adds_up(n: Names) -> Any:
         sums = [
             n["gone"].total(m) + n["queue"].total(m, n["head"]) == queue_of({"s": n["s"]}).total(m)
             for m in ("entries", "freed")
@@ -109,10 +109,10 @@ def passes_report() -> Answer:
         it = Pass(predicate, proof=proof)
 
         def reported(after: Rec, removed: Rec, it: Pass = it) -> Any:
-            left = [queue_of({"s": it.s}).total(m) - queue_of({"s": after}).total(m) for m in ("entries", "freed")]
-            return z3.And(removed.fields["entries"] == left[0], removed.fields["bytes"] == left[1])
+            lost = [queue_of({"s": it.s}).total(m) - queue_of({"s": after}).total(m) for m in ("entries", "freed")]
+            return z3.And(removed.fields["entries"] == lost[0], removed.fields["bytes"] == lost[1])
 
-        it.show([Invariant("removed and remaining bytes add up", all_there)], reported)
+        it.show([Invariant("removed and remaining bytes add up", adds_up)], reported)
         it.check_on_runs(action, _reported)
     return proof.answer()
 

@@ -79,8 +79,8 @@ def _counters_by_rule(edits: Edits) -> None:
     delivered, copy = z3.Bool("delivered"), z3.Int("copy")
     reader.call(model.release, edits.cfg, edits.s, copy, delivered)
     reader.call(model.replay, edits.cfg, edits.s, copy)
-    (released, closes), (replayed, keeps) = changes
-    proof.need("a replay keeps the copy, and a release does not", keeps is True and closes is False)
+    (released, release_keeps), (replayed, replay_keeps) = changes
+    proof.need("a replay keeps the copy, and a release does not", replay_keeps is True and release_keeps is False)
     proof.show("a replay", equal(_applied(replayed, count), _raised(count)))
     counts = z3.Or(delivered, edits.cfg.fields["undelivered_release_marks_read"])
     proof.show("a release", equal(_applied(released, count), merged(counts, _lowered(count), count)))
@@ -181,16 +181,16 @@ def _passes_keep_counts(proof: Proof) -> None:
         queue, gone, head = it.head["queue"], it.head["gone"], it.head["head"]
         held = queue.at(head).value.fields
         for path in it.loop.iteration(it.head, [head >= 0]):
-            more, left = path.names["queue"], path.names["gone"]
-            back, out = more.at(queue.length).value.fields, left.at(gone.length).fields
-            for index, kept, is_added in (
-                ("requeued", back, more.length > queue.length),
-                ("removed", out, left.length > gone.length),
+            queue_after, gone_after = path.names["queue"], path.names["gone"]
+            requeued, removed = queue_after.at(queue.length).value.fields, gone_after.at(gone.length).fields
+            for what, kept, is_added in (
+                ("requeued", requeued, queue_after.length > queue.length),
+                ("removed", removed, gone_after.length > gone.length),
             ):
                 same = z3.And(
                     equal(kept["expected_reads"], held["expected_reads"]), equal(kept["copies"], held["copies"])
                 )
-                proof.show(f"the read count of an entry that is {index}", z3.Implies(is_added, same), path.when)
+                proof.show(f"the read count of an entry that is {what}", z3.Implies(is_added, same), path.when)
 
 
 def _removal_keeps_counts(proof: Proof) -> None:

@@ -155,14 +155,15 @@ class Edits:
     def removal_edits(self) -> Iterator[Edit]:
         """Yields the paths of `remove_entries`, for any entries."""
 
-        def leave(cfg: Rec, s: Rec, gone: Any) -> tuple[Rec, Rec]:
+        def account_for_removed(cfg: Rec, s: Rec, gone: Any) -> tuple[Rec, Rec]:
+            """Stub: the sizes, the orphaned copies and the outcome are arbitrary."""
             left = {
                 "sizes": Seq.unknown(int, "left.sizes"),
                 "orphaned_copies": Seq.unknown(OrphanedCopies, "left.orphaned_copies"),
             }
             return s.replace(left), unknown(Removed, "removed")
 
-        reader = Reader(stubs={model.account_for_removed: leave})
+        reader = Reader(stubs={model.account_for_removed: account_for_removed})
         for path in reader.paths(model.remove_entries, self.cfg, self.s, Seq.unknown(Entry, "gone")):
             yield Edit("remove_entries", path, *path.value)
 

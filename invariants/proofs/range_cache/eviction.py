@@ -86,8 +86,8 @@ def leaves_nothing_older() -> Answer:
         seq = queue_of({"s": after})
         return z3.Implies(live_at(seq, i), field_at(seq, i, "timestamp_ns") >= it.limit)
 
-    past = it.limit <= it.s.fields["now_ns"]
-    it.show([in_order("head")], young, indexes=1, given=(past,), assumed=(ordered_before(),))
+    not_future = it.limit <= it.s.fields["now_ns"]
+    it.show([in_order("head")], young, indexes=1, given=(not_future,), assumed=(ordered_before(),))
     it.check_on_runs("time_pass", lambda run: all(e is None or e.timestamp_ns >= run.limit for e in run.after.queue))
     return it.proof.answer()
 
@@ -115,8 +115,10 @@ def visits_once() -> Answer:
         new = z3.And(queue.at(i).defined, field_at(queue, i, "timestamp_ns") == n["s"].fields["now_ns"])
         return z3.And(n["head"] <= slots, slots <= queue.length, z3.Implies(is_requeued, new))
 
-    past = it.limit <= it.s.fields["now_ns"]
-    exit_paths = it.show([Invariant("requeued entries have the current timestamp", requeued_are_new, 1)], given=(past,))
+    not_future = it.limit <= it.s.fields["now_ns"]
+    exit_paths = it.show(
+        [Invariant("requeued entries have the current timestamp", requeued_are_new, 1)], given=(not_future,)
+    )
     for end in exit_paths:
         slots = it.s.fields["queue"].length
         it.proof.show("visits", end.names["head"] <= slots, [*end.when, requeued_are_new(it.head, it.head["head"])])
@@ -143,15 +145,15 @@ def reaches_its_goal() -> Answer:
     """An entry whose bytes stay in the size frees nothing."""
     it = Pass(model.size_pass_predicate)
 
-    def all_there(n: Names) -> Any:
+    def adds_up(n: Names) -> Any:
         both = n["gone"].total("freed") + n["queue"].total("freed", n["head"])
         return z3.And(n["freed"] == n["gone"].total("freed"), both == queue_of({"s": n["s"]}).total("freed"))
 
     def enough(after: Rec, removed: Rec) -> Any:
-        freed, there = removed.fields["bytes"], queue_of({"s": it.s}).total("freed")
-        return z3.Or(freed >= it.limit, freed == there)
+        freed, freeable = removed.fields["bytes"], queue_of({"s": it.s}).total("freed")
+        return z3.Or(freed >= it.limit, freed == freeable)
 
-    it.show([Invariant("freed and remaining bytes add up", all_there)], enough)
+    it.show([Invariant("freed and remaining bytes add up", adds_up)], enough)
     it.check_on_runs("size_pass", lambda run: run.removed.bytes >= min(run.limit, run.freeable()))
     return it.proof.answer()
 

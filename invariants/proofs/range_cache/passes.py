@@ -263,15 +263,16 @@ class Pass:
 
     def _is_the_action(self, action: str) -> None:
         """Proves that, under `retention` "requeue", the action is refused or is one call of `evict_entries`."""
-        walked, calls = (self.s.replace({}), unknown(Removed, "walked")), []
+        result, calls = (self.s.replace({}), unknown(Removed, "walked")), []
 
-        def walk(*arguments: Any) -> tuple[Rec, Rec]:
+        def evict_entries(*arguments: Any) -> tuple[Rec, Rec]:
+            """Stub: records its arguments, and returns a result by which a call is recognised."""
             calls.append(arguments)
-            return walked
+            return result
 
-        reader = Reader([equal(self.cfg.fields["retention"], "requeue")], stubs={model.evict_entries: walk})
+        reader = Reader([equal(self.cfg.fields["retention"], "requeue")], stubs={model.evict_entries: evict_entries})
         paths = reader.paths(model.range_cache.actions[action].run, self.cfg, self.s, self.limit)
-        others = [path.value for path in paths if path.value is not walked]
+        others = [path.value for path in paths if path.value is not result]
         refused = all(state is self.s and outcome.kind is Refused for state, outcome in others)
         wanted = (self.cfg, self.s, self.predicate, self.limit)
         itself = len(calls) == 1 and all(a is b for a, b in zip(calls[0], wanted, strict=True))

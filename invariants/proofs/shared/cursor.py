@@ -190,11 +190,11 @@ def run_map_against_list(proof: Proof) -> None:
         then = state.with_mark_delete_at(acks, entry)
         rest = tuple(p for p in acks.partial if p.entry >= then.first_unacked)
         proof.compare(f"{acks} up to {entry} of {cfg.entries}", then.partial, rest)
-        settled = acks.deleted >> acks.first_unacked & 1
+        advances = acks.deleted >> acks.first_unacked & 1
         proof.compare(
-            f"{acks} settled",
+            f"{acks} advanced",
             state.with_mark_delete_advanced(acks),
-            state.with_mark_delete_at(acks, acks.first_unacked) if settled else acks,
+            state.with_mark_delete_at(acks, acks.first_unacked) if advances else acks,
         )
 
 

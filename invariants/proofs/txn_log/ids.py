@@ -160,11 +160,11 @@ def no_id_twice() -> Answer:
     in_order = [*known, newest >= was, last_id >= was, last_id >= newest]
     proof.possible("a store", in_order)
     for path in reader.paths(model.append_to_log, s, entry):
-        comes = recovered(path.value, *in_order, *path.when)
-        proof.show("an entry is appended", z3.And(comes == newest, comes >= was), [*in_order, *path.when], direct=True)
+        found = recovered(path.value, *in_order, *path.when)
+        proof.show("an entry is appended", z3.And(found == newest, found >= was), [*in_order, *path.when], direct=True)
     for path in reader.paths(model.with_new_ledger, s):
-        rolls = recovered(path.value, *in_order, *path.when)
-        proof.show("a new ledger", z3.And(rolls >= was, rolls <= last_id), [*in_order, *path.when], direct=True)
+        found = recovered(path.value, *in_order, *path.when)
+        proof.show("a new ledger", z3.And(found >= was, found <= last_id), [*in_order, *path.when], direct=True)
     for path in reader.paths(replay.opened, cfg, s, unknown(Acks, "stored"), z3.Bool("batched")):
         premises, after = [*in_order, *path.when], path.value
         again = recovered(after, *premises)
@@ -174,14 +174,14 @@ def no_id_twice() -> Answer:
             count > 0, after.fields["last_id"] >= log.at(log.length - 1).fields["last"].fields["last_id"]
         )
         proof.show("above what the log has", above, premises, direct=True)
-    given: set[tuple[int, int]] = set()
+    counts: set[tuple[int, int]] = set()
     for number, (_, now) in enumerate(histories(30, 60)):
         ids = [r.txn for each in now.log for r in each if r.op == "NEW"]
         last = replay.recovered_id(now)
         knows = len(ids) == len(set(ids)) and last >= max([now.confirmed_id, *ids])
         proof.run(f"a log whose last id is {last}", knows, (now.confirmed_id, ids))
-        given.add((number, len(ids)))
-    proof.need("some histories have transactions", any(count_ > 2 for _, count_ in given))
+        counts.add((number, len(ids)))
+    proof.need("some histories have transactions", any(count_ > 2 for _, count_ in counts))
     return proof.answer()
 
 

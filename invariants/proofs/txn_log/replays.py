@@ -174,8 +174,9 @@ def transitions_are_legal() -> Answer:
         proof.possible("a record", premises)
         _show_transitions(it, was, then, premises)
         if reported is not None:
-            late = z3.Implies(z3.Or(z3.Not(reported), z3.Not(it.is_its)), same(was, then))
-            proof.show("a rejected record, or one of another transaction, changes nothing", late, premises, direct=True)
+            unchanged = z3.Implies(z3.Or(z3.Not(reported), z3.Not(it.is_its)), same(was, then))
+            what = "a rejected record, or one of another transaction, changes nothing"
+            proof.show(what, unchanged, premises, direct=True)
     run_map_stubs(proof)
     draw = random.Random(1970)  # noqa: S311
     for _ in range(200):
