@@ -230,7 +230,7 @@ def topic_in_transfer_stays_closed(cfg: Config, before: State, event: Event, aft
 
 
 @always(bundle_transfer, on=("process", "confirm", "fail_add", "close_ledger"), given=lambda cfg: cfg.variant != "V3")
-def topic_in_transfer_sends_no_error(cfg: Config, before: State, event: Event, after: State) -> bool:
+def topic_in_transfer_ends_no_session(cfg: Config, before: State, event: Event, after: State) -> bool:
     """While a topic is fenced for a transfer, no send, ack, failed write or ledger close ends a client's session."""
     topic = event.arguments["topic"]
     old, new = before.topics[topic], after.topics[topic]

@@ -145,7 +145,7 @@ def lock_has_at_most_one_holder(cfg: Config, s: State) -> bool:
 
 @always(cache_steps)
 def eviction_removes_checked_head(cfg: Config, s: State) -> bool:
-    """The wrapper whose entry an eviction removes is the head of the queue."""
+    """An eviction removes the entry of the wrapper that it checked, which is still the head of the queue."""
     return s.eviction.at not in ("mark_removed", "subtract") or s.queue[:1] == (s.eviction.wrapper,)
 
 

@@ -293,11 +293,11 @@ def clear_all_empties_caches_of_all_topics(cfg: Config, before: State, event: Ev
 
 @always(entry_cache, on=("read", "read_one", *STORAGE_ANSWERS, *READ_COUNT_CHANGES))
 def call_is_rejected_exactly_if_its_object_is_missing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read is rejected exactly if its first entry is after its last or storage lacks an entry of the range.
+    """A read, release, replay or answer of storage is rejected exactly if the range, copy or read does not exist.
 
-    `release` and `replay` are rejected exactly if no copy has the given number. An answer of storage is rejected
-    exactly if no outstanding read has the given number. In addition, `answer_oddly` is rejected if `entries` is not
-    less than the number of entries of the read.
+    A range exists if its first entry is not after its last, and storage has all its entries. `release` and `replay`
+    need a copy with the given number, an answer of storage an outstanding read with the given number. In addition,
+    `answer_oddly` is rejected if `entries` is not less than the number of entries of the read.
     """
     args = event.arguments
     if event.name in READ_COUNT_CHANGES:

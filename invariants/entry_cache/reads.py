@@ -114,7 +114,7 @@ def _change_of_read_count(before: State, event: Event) -> tuple[int, tuple[int, 
 def _may_have_new_handler(before: State, event: Event, key: Key, now: Entry) -> bool:
     """Whether a step may have replaced the handler of a cached entry.
 
-    True if the entry was inserted again, or if it has a read count that a storage read may give to its entries.
+    True if the entry was inserted again, or if its read count is one that a storage read may give in this step.
     """
     if event.name == "insert":
         return key == (before.topic_caches[event.arguments["cache"]], event.arguments["position"])
@@ -230,7 +230,7 @@ def failed_at_once(before: State, event: Event, after: State) -> bool:
 
 
 @always(entry_cache, given=reads_queued)
-def request_fails_only_if_its_storage_read_failed(cfg: Config, before: State, event: Event, after: State) -> bool:
+def request_fails_only_for_failed_read_or_no_permits(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A request fails only if a storage read that it needs failed or was short, or for lack of permits.
 
     With `short_answer` "read_again", the request of a partial cache hit (its part is `mixed`) does not fail: if the

@@ -78,14 +78,16 @@ def call_is_refused_iff_not_allowed(cfg: Config, before: State, event: Event, af
 
 @always(pending_acks, on=REQUESTS)
 def request_is_queued_as_made(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A request whose result is `queued` becomes the last of the requests that are not complete, with the next number
-    and with the transaction, acks and low watermark of the call. A request that conflicts changes nothing.
+    """A request with the result `queued` becomes the last open request, with the arguments of the call.
 
-    A ready handle appends the record of the request. The record of a commit or abort has the ack type Cumulative if the
-    latest cumulative ack, durable or not, is of its transaction; this type is checked only if both
-    `commit_and_abort_cover_both_types` and `conflict_check` are those of the reference. A handle that is not ready
-    queues the request until the replay ends, and does not determine the type. In status none, the request starts the
-    replay. The cursor, the log, the pending acks and the handle's low watermark stay the same.
+    A request is open until it completes. The new request gets the next number. A ready handle appends the request's
+    record; any other handle queues the request until the replay ends. In status none, the request starts the replay.
+    The cursor, the log, the pending acks and the handle's low watermark stay the same. A request that conflicts changes
+    nothing.
+
+    A ready handle determines the ack type of a commit or abort: Cumulative if the latest cumulative ack, durable or
+    not, is of the same transaction. The type is checked only if both `commit_and_abort_cover_both_types` and
+    `conflict_check` are those of the reference. A handle that is not ready does not determine the type.
     """
     if is_error(event) or event.outcome.result != "queued":
         return not isinstance(event.outcome, Failed) or after == before
@@ -115,7 +117,7 @@ def request_is_queued_as_made(cfg: Config, before: State, event: Event, after: S
 
 
 @always(pending_acks, on=("persist", "flush", "open_store", "acknowledge", "crash"))
-def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, after: State) -> bool:
+def call_changes_only_its_fields(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A flush appends the buffer as one entry, a persist stores the cursor, an ack without a transaction adds its
     messages to the cursor, and opening the handle starts a replay. None of these calls changes anything else.
 
@@ -152,12 +154,12 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
 
 @always(pending_acks, on=(*APPENDS, "write_fails", "close", "end_replay", "read_fails"))
 def request_succeeds_iff_ready_handle_appends_it(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When the append of an entry succeeds in a ready handle, the requests of the entry succeed, up to a commit that
-    the cursor rejects: this commit and later requests of the entry fail. In all other steps, a request can only fail.
+    """The requests of a log entry succeed if and only if the append of the entry succeeds in a ready handle.
 
-    An append that ends removes its entry from the entries in flight. The log gains the entry, unless the append failed
-    and the entry is not durable. Only a successful append redelivers messages. A close, a failed read and the end of a
-    replay keep the cursor and the entries in flight; a closed handle is closed, and a replay that ends makes it ready.
+    Exception: a commit that the cursor rejects fails, and so do the later requests of its entry. An append that ends
+    removes its entry from the entries in flight. The log gains the entry, unless the append failed and the entry is not
+    durable. Only a successful append redelivers messages. A close, a failed read and the end of a replay keep the
+    cursor and the entries in flight. After a close the handle is closed, and after a complete replay it is ready.
 
     Not checked: what the end of a replay completes; with `conflict_check` "after_append", requests that complete with a
     conflict, and all results of an append with a commit that the cursor rejects.

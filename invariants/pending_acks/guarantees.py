@@ -647,7 +647,7 @@ def replayed_cumulative_ack_keeps_its_ack_set(cfg: Config, before: State, event:
 
 @eventually(pending_acks, fair=("read_entry", "end_replay"))
 def replay_ends(cfg: Config, s: State) -> bool:
-    """If its reads succeed, every replay ends."""
+    """Every replay whose reads succeed ends."""
     return s.status != "initializing"
 
 

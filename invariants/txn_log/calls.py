@@ -27,6 +27,7 @@ def fits_in_position_info(cfg: Config, s: State) -> bool:
     A deleted range that spans two ledgers is stored as two ranges.
     """
     range_starts = s.acks.deleted & ~(s.acks.deleted << 1)
+    # a deleted first entry of a ledger starts another range
     for first in accumulate(s.ledgers[:-1], initial=s.first_entry) if range_starts else ():
         range_starts |= s.acks.deleted & 1 << first
     return range_starts.bit_count() <= cfg.max_ranges and len(s.acks.partial) <= cfg.max_ack_sets
@@ -134,8 +135,8 @@ def request_is_appended_as_made(cfg: Config, before: State, event: Event, after:
 
 
 @always(txn_log, on=("advance_time", "break_cursor", "roll_ledger", "persist", "trim"))
-def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An advance of the clock, a failure of the cursor, a rollover, a persist and a trim change only what follows.
+def call_changes_only_its_fields(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """An advance of the clock, a failure of the cursor, a rollover, a persist and a trim change only their own fields.
 
     An advance changes the time, and a failure makes deletions fail. A rollover adds an empty ledger, and returns the
     number of ledgers. A persist makes a dirty cursor clean, and returns whether the cursor was dirty; the persisted
@@ -172,7 +173,7 @@ def call_changes_only_what_it_names(cfg: Config, before: State, event: Event, af
 
 
 @always(txn_log, on=("fail_write", "fail_ledger_creation", "fence", "reopen", "crash"))
-def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
+def failure_and_restart_keep_log_and_durable_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A failure or restart keeps the log, adds the durable entries in flight to the log, and drops the others.
 
     A failure completes the requests of all entries in flight with one result. If this result is `unknown`, a ready
@@ -201,8 +202,8 @@ def failure_and_restart_keep_log_and_cursor(cfg: Config, before: State, event: E
             batching,
             last_id,
         )
-        indexes = cfg.batch_index_deletion == "always" or cfg.batch_index_acks or (batching and cfg.max_records > 1)
-        stored = deleted_entries(after.durable), after.durable.partial if indexes else ()
+        has_sets = cfg.batch_index_deletion == "always" or cfg.batch_index_acks or (batching and cfg.max_records > 1)
+        stored = deleted_entries(after.durable), after.durable.partial if has_sets else ()
         recovers_stored = (deleted_entries(after.acks), after.acks.partial) == stored
         replays_all = after.read_position == after.acks.first_unacked
         is_kept = event.name == "reopen" or after.durable == before.durable

@@ -87,7 +87,7 @@ def ongoing(logged: dict[int, LoggedTxn]) -> dict[int, LoggedTxn]:
 
 
 def remaining_in(s: State, acks: Acks) -> list[int]:
-    """Returns the masks of undeleted records of all entries in the log."""
+    """Returns, for each entry of the log, the mask of its undeleted records: bit i is the record at batch index i."""
     ack_sets = {p.entry: p.remaining for p in acks.partial}
     return [
         0 if n < acks.first_unacked or acks.deleted >> n & 1 else ack_sets.get(n, (1 << len(entry)) - 1)
@@ -229,6 +229,7 @@ def deletions_are_monotone(cfg: Config, before: State, event: Event, after: Stat
         return True
     trimmed = after.first_entry - before.first_entry
     pairs = zip(remaining_in(before, before.acks)[trimmed:], remaining_in(after, after.acks), strict=False)
+    # every record that remains after the step remained before
     return all(remaining_after & ~remaining_before == 0 for remaining_before, remaining_after in pairs)
 
 
@@ -299,7 +300,7 @@ def only_durably_deleted_ledgers_are_trimmed(cfg: Config, s: State) -> bool:
 
 @always(txn_log)
 def mark_delete_reaches_log_end_without_ongoing_transactions(cfg: Config, s: State) -> bool:
-    """In a ready store without ongoing transactions, the mark-delete position is at the end of the log.
+    """In a ready store without ongoing transactions, the mark-delete position is at the last entry of the log.
 
     The guarantee holds while deletions succeed. Once the position is persisted, all but the last ledger can be trimmed.
     """
@@ -430,7 +431,7 @@ def store_is_ready_only_after_complete_replay(cfg: Config, before: State, event:
     """A store becomes ready only after reading its log to the end. A read that fails for good ends the replay."""
     if not completes_recovery(event):
         return event.name != "fail_read" or after.status != "replaying"
-    first = max(before.read_position - before.first_entry, 0)
+    first = max(before.read_position - before.first_entry, 0)  # the index in `log` at which the replay would go on
     return not any(remaining_in(before, before.acks)[first:])
 
 
