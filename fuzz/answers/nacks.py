@@ -60,7 +60,8 @@ def obeys_timing_law(delay_ms: int, calls: Sequence[Call], commands: Sequence[Co
     """Returns whether the model can make these commands after these calls, if timer runs are at most `bound` ns late.
 
     Calls and commands are in the order of their times. The search is depth-first over the lag of each run. It treats
-    states as equal if their timers are in the same millisecond, so the result may be a wrong False.
+    states after the same calls and commands as equal if they have equally many buckets, and their timers are in the
+    same millisecond. So the result may be a wrong False.
     """
     cfg = cpp.config._replace(redelivery_delay_ms=delay_ms, initial_time=calls[0].at if calls else 0)
     stack, seen = [_Node(negative_acks.start(cfg), 0, 0)], set()

@@ -15,7 +15,7 @@ def _broker() -> Measured:
     with Harness() as harness:
         value, baseline = in_turns(
             lambda: _speed(harness, _MESSAGES, one_by_one=False),
-            lambda: _speed(harness, _MESSAGES // 4, one_by_one=True),
+            lambda: _speed(harness, _MESSAGES // 4, one_by_one=True),  # fewer, because waiting is slow
         )
     return Measured(value, baseline, value / baseline)
 

@@ -1,6 +1,6 @@
 """The grid of measurements of `brokerproof compare`, on this machine or on Spark.
 
-A cell is a workload, policy, cache size, seed and parameters. The results of a cell are rows, which depend on the cell
+A cell is a workload, policy, size, seed and parameters. The results of a cell are rows, which depend on the cell
 alone. With a store, rows are committed in rounds (`fuzz/campaign/store.py`), and cells with committed rows are not run
 again. The store has:
 
