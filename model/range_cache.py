@@ -22,10 +22,10 @@ to come. When an entry leaves the cache or gets another handler, its copies beco
                  are freed. One pass can visit a requeued entry again
 
 An entry is due for requeue if `accessed` and `extend_ttl_of_recently_accessed` are set, or if it has expected reads (a
-read count of 1 or more) and `requeue_count` is below `max_requeue_times` ("the maximum"). A shipped size pass ignores
-age. In two designs that were not shipped, it compares the age with the TTL: with `size_pass_requeues_expired` false, it
-evicts expired entries even if they are due; with `retention` "stash", it moves unexpired entries with expected reads to
-`stash`, and no pass requeues.
+read count of 1 or more) and `requeue_count` is below `max_requeue_times` ("the maximum"). A size pass ignores age,
+except in two designs that were not shipped, where its threshold is now minus the TTL. With `size_pass_requeues_expired`
+false, it evicts expired entries even if they are due. With `retention` "stash", it moves unexpired entries with
+expected reads to `stash`, and no pass requeues.
 
 Not modelled: cursors (`expected_reads` is an argument: for an added entry, the number of active cursors; for an entry
 read from storage, `getNumberOfCursorsAtSamePositionOrBefore` of the reading cursor); when passes are scheduled; buffers
@@ -76,7 +76,7 @@ class Config(NamedTuple):
     #: whether entries have expected read counts
     counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", (("4.1", True),))] = True
 
-    #: latest_handler: a duplicate put replaces the entry's handler, unless the value is deallocated. keep: it does not
+    #: latest_handler: a duplicate put replaces the entry's handler, unless the value is deallocated. keep: never
     duplicate_put: Annotated[
         Literal["keep", "latest_handler"],
         Rule(Origin.RECORDED, {"keep": f"RangeEntryCacheImpl.insert, {SHIPPED}", "latest_handler": "2026-09"}),

@@ -185,9 +185,9 @@ def read(
 ) -> Step[State, Reading]:
     """`asyncReadEntry` of a range of a ledger, both ends included.
 
-    The request first acquires permits for its estimated size (`InflightReadsLimiter.acquire`): it is granted them,
-    waits for them, or fails because the queue is full. An entry that this request reads from storage gets the read
-    count `expected_reads`.
+    The request first acquires permits for its estimated size (`InflightReadsLimiter.acquire`). If it does not fit, it
+    waits or, if the queue is full, fails. An entry that this request reads from storage gets the read count
+    `expected_reads`.
     """
     derived_cfg = derived(cfg)
     stored = derived_cfg.stored.get((cache, ledger), ())

@@ -6,8 +6,8 @@ Source: the class since apache/pulsar#24346. Used by `model/entry_cache/reads.py
     a range that a joinable read overlaps    joins that read for the common part; the rest is read separately
     any other range                          is read from storage
 
-An outstanding read for a range cache is joinable until the range cache is cleared, its ledger is invalidated, or
-another read of this ledger for the same range cache fails. A read for a disabled cache is never joined.
+An outstanding read for a range cache is joinable until the range cache is cleared, the ledger that is read is
+invalidated, or another read of this ledger for the same range cache fails. A read for a disabled cache is never joined.
 
 The range of a request is a tree of parts:
 

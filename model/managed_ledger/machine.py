@@ -42,10 +42,11 @@ Not modelled: how a cursor persists its position (`model/batch_acks`); batches, 
 hash ring; `keySharedLookAheadMsgInReplayThresholdPerConsumer`; a normal read in place of a replay read after replayed
 entries could not be sent (`skipNextReplayToTriggerLookAhead`); `activeConsumerFailoverDelayTimeMillis` (here 0); that a
 redelivery on a failover subscription is ignored while a read is outstanding (`internalRedeliverUnacknowledgedMessages`;
-here the read is discarded); reads that wait at the end of the topic (here a read starts only if there are entries);
-byte limits of reads, and the limiter (`model/entry_cache`); retention (here a closed ledger can be deleted once all
-cursors have passed it); that a cursor is active when it is opened; data structures of the container
-(`model/active_cursors`); other topics; threads.
+here the read is discarded); that a rewind after a cancelled replay read waits for the next normal read, and discards it
+(`shouldRewindBeforeReadingOrReplaying`; here the cursor is rewound after the replay read); reads that wait at the end
+of the topic (here a read starts only if there are entries); byte limits of reads, and the limiter
+(`model/entry_cache`); retention (here a closed ledger can be deleted once all cursors have passed it); that a cursor is
+active when it is opened; data structures of the container (`model/active_cursors`); other topics; threads.
 """
 
 from __future__ import annotations

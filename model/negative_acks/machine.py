@@ -102,12 +102,12 @@ class Config(NamedTuple):
         Literal["milliseconds", "clock_units"],
         Rule(Origin.READ, {"clock_units": "trimLowerBit on nanoseconds in C++ since apache/pulsar-client-cpp#497"}),
     ] = "milliseconds"
-    #: how the timer is armed:
+    #: how the timer is armed. "when_idle": a nack does not re-arm an armed timer
     #: first_bucket           always for the first bucket time
-    #: delay_when_idle        by a nack if it is not armed, with the nack's delay; by a run, for the first bucket time
-    #: interval_when_idle     by a nack if it is not armed, and by a run, with an interval
+    #: delay_when_idle        by a nack, with the nack's delay; by a run, for the first bucket time
+    #: interval_when_idle     by a nack and by a run, with an interval
     #: interval_on_each_nack  by each nack and each run, with an interval
-    #: ticker                 it fires at every interval from construction on
+    #: ticker                 not at all: the timer fires at every interval from construction on
     #: An interval is a third of the delay of a nack by message id; except for a ticker, at least a third of the minimum
     #: delay
     timer: Annotated[

@@ -25,7 +25,7 @@ Life of a bundle:
                 record that is not in flight, or until the lookup times out
     assign      Assigning -> Owned; the destination writes Owned before it loads a topic
     unload      Owned -> Releasing; the source closes the bundle's topics, then writes Assigning (transfer) or Free. The
-                unload is pending at the broker that wrote Releasing, until this broker's view shows that it is done
+                unload is pending at the broker that wrote Releasing, until this broker's view shows its end
     split       Owned -> Splitting; the source writes Owned for both halves, then Deleted for the bundle
 
 Records:

@@ -164,9 +164,9 @@ def read(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
 def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
     """`TableViewImpl.handleMessage`: a broker reads the compacted topic instead of its unread messages.
 
-    The compacted topic has the last accepted record of each bundle; it has none if the last accepted message is a
-    tombstone. The view keeps its record of such a bundle, and of a bundle without unread messages. Returns the number
-    of records that the view accepts.
+    The compacted topic has the last accepted record of each bundle, unless it was removed by a tombstone: then the view
+    keeps its record of the bundle. The view also keeps its record of a bundle without unread messages. Returns the
+    number of records that the view accepts.
     """
     at = s.brokers[broker]
     if not at.is_up or at.read == len(s.log):
