@@ -10,8 +10,8 @@ positions of the tracked cursors are keys of an order, duplicates included:
               search in the block of the position
     slowest   the first key
 
-Complexities count a dictionary operation as one step, and the shift of a block in memory (about n/64 words) as one
-step, too; n is the number of tracked cursors.
+In the costs, n is the number of tracked cursors. A dictionary operation counts as one step. So does a shift or copy of
+keys or blocks in memory: of a block, about n/64 words.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from model.positions import Position
 #: The capacity of a block is `_LEAST_CAPACITY` keys, plus one for every `_BLOCKS` keys in total. A block that exceeds
 #: its capacity when a key is added is split in half.
 _LEAST_CAPACITY, _BLOCKS = 4, 64
-#: A position whose entry id is at least -_HALF and below _HALF is one number: ledger id * 2**64 + entry id.
+#: The key of a position is one number, ledger id * 2**64 + entry id, if the entry id is from -_HALF to _HALF - 1.
 _HALF = 2**63
 
 
@@ -37,9 +37,10 @@ class Order:
     __slots__ = ("_blocks", "_last_keys", "_most", "_sizes", "_total")
 
     def __init__(self, keys: Iterable[Any] = ()) -> None:
+        """O(n log n)."""
         self._blocks: list[list[Any]] = []
-        self._last_keys: list[Any] = []
-        self._sizes: list[int] = []
+        self._last_keys: list[Any] = []  # the last key of each block
+        self._sizes: list[int] = []  # the number of keys of each block
         ordered = sorted(keys)
         length = max(_LEAST_CAPACITY, len(ordered) // _BLOCKS) * 3 // 4  # keys in a new block: below the capacity
         for start in range(0, len(ordered), length):
@@ -103,7 +104,7 @@ class Order:
         return _LEAST_CAPACITY + self._total // _BLOCKS
 
     def _take(self, at: int, index: int) -> None:
-        """Removes the key at an index of a block. Joins the block with a neighbour if both fit in half the capacity."""
+        """Removes the key at an index of block `at`. Joins the block with a neighbour if both fit into half a block."""
         self._total -= 1
         block = self._blocks[at]
         del block[index]
@@ -149,7 +150,10 @@ class Order:
 
 
 class Slot:
-    """An active cursor and its key in the order; the key is None for an untracked cursor."""
+    """An active cursor and its key in the order; the key is None for an untracked cursor.
+
+    `cursor` is the name. `object` is the number of the cursor object: a name that is added again gets a new object.
+    """
 
     __slots__ = ("cursor", "durable", "key", "object", "position")
 
@@ -168,10 +172,11 @@ def unpacked(key: int) -> Position:
 
 
 class ActiveCursors:
-    """The active cursors of a managed ledger. Methods are named as the actions.
+    """The active cursors of a managed ledger. The actions of `model/active_cursors` are methods of the same names.
 
-    A key is the position as one number, which compares faster than a pair of ledger id and entry id. From the first
-    position on whose entry id does not fit, all keys are pairs.
+    A key is the position as one number, which compares faster than a pair of ledger id and entry id. When a position
+    comes whose entry id does not fit, all keys become pairs, and remain pairs: O(n log n), once. The other costs leave
+    this out.
     """
 
     def __init__(self, cfg: Config) -> None:
@@ -188,7 +193,7 @@ class ActiveCursors:
     # ---- changes
 
     def add_cursor(self, cursor: int, position: Position | None, durable: bool) -> int:
-        """Adds a cursor under a name, replacing one of that name; returns the number of the new object. O(log n)."""
+        """Adds a cursor under a name, or replaces the one of that name; returns the new object's number. O(log n)."""
         replaced = self._cursors.get(cursor)
         if replaced is not None:
             self._untrack(replaced)
@@ -218,7 +223,7 @@ class ActiveCursors:
         slot.key = key
 
     def cursor_updated(self, cursor: int, position: Position | None) -> Slowest | None:
-        """Moves a cursor; returns the slowest position before and after, or None for an unknown name. O(log n)."""
+        """Moves a cursor; returns the slowest positions before and after. None for an unknown name. O(log n)."""
         if cursor not in self._cursors:
             return None
         previous = self.slowest_position()
@@ -237,13 +242,13 @@ class ActiveCursors:
         return True
 
     def remove_while_iterating(self, cursor: int) -> Refused | Failed:
-        """Fails for a known name: the iterator does not support removal. O(1)."""
+        """Fails for a known name, because the iterator does not support removal; refuses an unknown name. O(1)."""
         if cursor not in self._cursors:
             return Refused("illegal_state", "the iteration does not reach this cursor")
         return Failed("illegal_argument", "a cursor is removed by its name, not by the iterator")
 
     def _key(self, position: Position) -> Any:
-        """Returns the key of a position; the first position that does not fit into a number makes all keys pairs."""
+        """Returns the key of a position. Makes all keys pairs if the position is the first that needs a pair."""
         ledger, entry = position
         if self._is_wide:
             return position
@@ -318,7 +323,7 @@ class ActiveCursors:
         slots = [self._cursors[name] for name in sorted(self._cursors)]
         cursors = tuple([Cursor(slot.cursor, slot.position, slot.durable, slot.object) for slot in slots])
         removed, objects = self._last_removal_ms, self._next_object
-        # None and (): the data structures of the shipped containers
+        # None and (): the reference does not have the data structures of the shipped containers
         return State(self.now_ms, cursors, removed, objects, self._version, self._durables, None, ())
 
     @classmethod

@@ -35,7 +35,8 @@ _NO_DIFFERENCE = Difference(Cause(Kind.UNSTABLE, ""), "")
 def keys_of_seed(target: Target, seed: int, steps: int | None = None) -> Iterator[tuple[int, CoverageKey]]:
     """Runs a seed on the model alone. Yields a pair for each key that a step reaches: the step's index, and the key.
 
-    `steps` is the length of the trace; None means the subject's default.
+    `steps` is the length of the trace; None means the default of the seed. The model executes each call twice: to
+    generate the next call, and to compute the keys.
     """
     subject = target.subject
     cfg = plan_trace(subject, target.config, seed, steps)[0].config
@@ -54,8 +55,8 @@ def keys_of_seed(target: Target, seed: int, steps: int | None = None) -> Iterato
 def collect(spec: Spec, seeds: Iterable[int]) -> list[Trace]:
     """Returns traces that together reach every key of the given seeds. Each reaches a key that no earlier one reaches.
 
-    If the model raises an exception or hangs at a step, only the steps before this step count. Raises BadValue if
-    `target_of` does. Cost: one run of the model for each seed, and a second one for each trace that is returned.
+    If the model raises an exception or hangs at a step, the trace of this seed ends there. Raises BadValue if
+    `target_of` does. Cost: two runs of the model for each seed, and one more for each trace that is returned.
     """
     target = target_of(spec)
     limit = time_limit(spec.steps or target.subject.steps, 10 * HANG_SECONDS)  # computing the keys takes time, too
@@ -74,7 +75,7 @@ def collect(spec: Spec, seeds: Iterable[int]) -> list[Trace]:
 
 
 def first_seeds(total: Total) -> list[int]:
-    """Returns the seeds that were the first to reach an abstract state or a coverage goal, ascending."""
+    """Returns the seeds that were the first to reach some abstract state or some coverage goal, ascending."""
     firsts = [*total.of("abstract").values(), *total.of("goal").values()]
     return sorted({first for _, first in firsts if first >= 0})  # -1: no seed is known (`Row`)
 

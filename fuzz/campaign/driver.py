@@ -30,8 +30,8 @@ from fuzz.platform.spark import reported_task_errors
 #: Expected duration of a task. The overhead of starting a task is small in comparison, and little is lost if the
 #: executor of a task dies. `--partitions`, the limit of traces and the block length may make tasks shorter or longer.
 TASK_SECONDS = 3.0
-#: If the time of a campaign is too short for a task of TASK_SECONDS for each subject, tasks are shorter. This is the
-#: minimum of their expected duration.
+#: The minimum of the expected duration of a task. Tasks are shorter than TASK_SECONDS if the time of the campaign is
+#: too short for such a task of each subject.
 SHORTEST_TASK_SECONDS = 0.3
 #: Minimum and maximum of the expected duration of a round. A round is shorter if less time or fewer traces are left.
 ROUND_SECONDS = (4.0, 30.0)
@@ -138,7 +138,7 @@ class _Rounds:
     def next_round(self) -> list[Task]:
         """Returns the tasks of the next round; none when all traces are planned or the time is used up."""
         low, high = ROUND_SECONDS
-        # within these limits, a round takes a quarter of the time of all committed rounds
+        # within the limits `low` and `high`, a round takes a quarter of the time of all committed rounds
         duration = min(high, max(low, self.state.seconds / 4))
         if self.deadline is not None:
             left = self.deadline - time.perf_counter() - sum(self._estimate(tasks) for tasks in self.in_flight)
@@ -150,7 +150,7 @@ class _Rounds:
         tasks_per_slot = max(1, round(budget / self.task_seconds / self.slots))
         count = self.partitions or self.slots * tasks_per_slot
         tasks = list[Task]()
-        # a subject's last task may be short. So if `count` tasks have less than half of the budget, the round gets more
+        # a subject's last task may be short. So if `count` tasks have less than half of the budget, tasks are added
         for _ in range(count + len(self.plan.specs)):
             open_specs = [spec for spec in self.plan.specs if self._left(spec) > 0]
             if not open_specs or (len(tasks) >= count and sum(self._seconds(task) for task in tasks) >= budget / 2):
@@ -174,11 +174,11 @@ class _Rounds:
         return self.state.speed.get(spec.subject, self.assumed[spec.subject])
 
     def _seconds(self, task: Task) -> float:
-        """Returns the expected duration of a task."""
+        """Returns the expected seconds of a task."""
         return task.traces / self._speed(task.spec)
 
     def _estimate(self, tasks: Sequence[Task]) -> float:
-        """Returns the expected duration of a round in seconds."""
+        """Returns the expected seconds of a round: all slots work on its tasks at the same time."""
         return sum(self._seconds(task) for task in tasks) / self.slots
 
     def _next_task(self, spec: Spec, seconds: float) -> Task:

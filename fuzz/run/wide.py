@@ -68,7 +68,10 @@ _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 @functools.lru_cache(maxsize=64)
 def dictionary(component: str, seeded_source: tuple[str, str] | None = None) -> tuple[int, ...]:
-    """Returns the wide values of a component, sorted. `seeded_source` is `Subject.seeded_source`."""
+    """Returns the wide values of a component, sorted.
+
+    `seeded_source` is `Subject.seeded_source`: the name and the source of the module that has the seeded bug, or None.
+    """
     texts = [source_of(m) for layer in ("model", "impl") for m in modules_of(layer, component)]
     if seeded_source is not None and seeded_source[0].startswith(("model.", "impl.")):
         texts.append(seeded_source[1])
@@ -218,7 +221,7 @@ def largest(subject: Subject, cfg: Any, action: str, name: str) -> int:
 
 
 class _Part:
-    """An argument, a setting, or a field or item inside one. If it is an integer: the values that it may get.
+    """An argument, a setting, or a field or item inside one. For an integer, the part knows which values are allowed.
 
     `action` is empty for a part of a setting. `is_fixed` says whether the domain of the argument is fixed.
     """
@@ -243,7 +246,7 @@ class _Part:
 
     @functools.cached_property
     def legal(self) -> tuple[int, ...]:
-        """The numbers of the dictionary, as times in the unit of the integer, that are allowed for the integer."""
+        """The numbers of the dictionary that are allowed for the integer; for a time, converted from milliseconds."""
         limits = [(name, getattr(self.wide.cfg, name)) for name in _limits(self.kind)]
         return _legal(self.wide.dictionary, self.kind, self.units_per_ms, self.largest, tuple(limits))
 
@@ -276,7 +279,10 @@ def _limits(kind: Any) -> tuple[str, ...]:
 def _legal(
     dictionary: tuple[int, ...], kind: Any, unit: int, most: int, limits: tuple[tuple[str, Any], ...]
 ) -> tuple[int, ...]:
-    """Returns number * unit for each number of the dictionary, if legal and at most `most`. `limits` has settings."""
+    """Returns number * unit for each number of the dictionary, if legal and at most `most`.
+
+    `limits` has the settings on which the bounds of `kind` depend.
+    """
     cfg = types.SimpleNamespace(**dict(limits))
     return tuple([n for number in dictionary if (n := number * unit) <= most and is_legal(kind, n, cfg)])
 

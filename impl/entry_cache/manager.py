@@ -1,15 +1,20 @@
-"""The broker's entry cache, indexed.
+"""Implementation of the broker's entry cache.
 
 Implements the `reference` rules and all settings of `model/entry_cache`:
 
-    range caches   those of `impl/range_cache.py`: a paged index for each, one double-ended removal queue
+    range caches   those of `impl/range_cache.py`: a paged index for each, one double-ended removal queue for all
     reads          joinable reads of a ledger are kept sorted; the read to join is found by bisection
     requests       a tree of ranges for each (`impl/entry_cache/shared_reads.py`)
     limiter        a double-ended queue, and the permits by request (`impl/entry_cache/reads_limiter.py`)
     copies         one handler shared by a cached entry and all its copies. As in the model, a delivered copy is open,
                    and has a positive number; a copy for a pending request is held, and has a negative number
 
-A handler is a `ReadCountHandler`. Dictionary and queue operations cost O(1); n is the number of entries of a read.
+A handler is a `ReadCountHandler`. A topic has one range cache at a time, or none. The parameter `cache` is the topic's
+number, and `range_cache` the number of a range cache, or ABSENT or DISABLED.
+
+Dictionary and queue operations cost O(1). In the other costs, n is the number of entries of a read, w the number of
+parts of requests that await a storage read, and r the number of joinable reads of a ledger. The costs of a step that
+adds entries leave out the evictions that it causes.
 """
 
 from __future__ import annotations
@@ -104,7 +109,7 @@ class BrokerRangeCaches(RangeCaches):
         return sum([range_cache.bytes for range_cache in self._caches])
 
     def sort_copies(self) -> None:
-        """Sorts the copies by number. O(n log n)."""
+        """Sorts the copies by number. O(c log c) for c copies."""
         self._copies = dict(sorted(self._copies.items()))
 
 
@@ -121,23 +126,23 @@ def range_config(cfg: Config, caches: int) -> RangeConfig:
 
 
 class EntryCaches:
-    """The entry caches of a broker. Methods are named as the actions."""
+    """The entry caches of a broker. The actions of `model/entry_cache` are methods of the same names."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
-        # Sizes of the entries in storage, by topic and ledger.
+        # the sizes of the entries in storage, by topic and ledger
         self._stored = {(each.cache, each.ledger): each.entry_bytes for each in cfg.stored}
-        self._topic_caches = list(range(cfg.caches)) if cfg.max_bytes else [DISABLED] * cfg.caches
-        self._owners = list(range(cfg.caches)) if cfg.max_bytes else []
+        self._topic_caches = list(range(cfg.caches)) if cfg.max_bytes else [DISABLED] * cfg.caches  # by topic
+        self._owners = list(range(cfg.caches)) if cfg.max_bytes else []  # the topics, by range cache
         self._ranges = BrokerRangeCaches(range_config(cfg, len(self._owners)))
         self.total_bytes = 0
         self._max_bytes = cfg.max_bytes
         self._watermark = cfg.watermark
         self._update_trigger()
         self._eviction_in_progress = False
-        self._tasks = 0
-        self._failing = 0
-        # Whether storage answers a read in a later step, and whether an eviction task runs in a later step.
+        self._tasks = 0  # the number of queued eviction tasks
+        self._failing = 0  # the number of next storage reads that fail
+        # whether storage answers a read in a later step, and whether an eviction task runs in a later step
         self._queued = {"immediate": False, "queued": True}[cfg.storage_reads]
         self._tasks_queued = {"immediate": False, "queued": True}[cfg.eviction_task]
         self._reads: dict[int, OutstandingRead] = {}
@@ -148,16 +153,17 @@ class EntryCaches:
         self._next_held = -1
         self._insertions = self._hit_entries = self._hit_bytes = self._miss_entries = self._miss_bytes = 0
         self._evicted_entries = self._size_evictions = 0
-        self._issued: list[Issued] = []
+        self._issued: list[Issued] = []  # effects of the current step, like `_answered`
         self._answered: list[Answered] = []
 
     # ---- the total, and eviction
 
     def _update_trigger(self) -> None:
+        """Sets `_trigger`: an eviction is due when the total size is above it."""
         self._trigger = int(TRIGGER_SHARE * self._max_bytes)
 
     def _get_entry_cache(self, cache: int) -> int:
-        """Returns the range cache of a topic, or DISABLED; creates one if the topic has none. O(1)."""
+        """Returns the range cache of a topic. If it is ABSENT, creates one; DISABLED if the maximum size is 0. O(1)."""
         range_cache = self._topic_caches[cache]
         if range_cache != ABSENT:
             return range_cache
@@ -176,7 +182,7 @@ class EntryCaches:
         return removed.entries
 
     def _size_check(self) -> int:
-        """Runs a size pass if it is due; returns the number of entries evicted. Cost as `RangeCaches.size_pass`."""
+        """Runs a size pass if one is due; returns the number of entries evicted. Cost as `RangeCaches.size_pass`."""
         total = self.total_bytes
         bytes_to_evict = total - int(self._watermark * self._max_bytes)
         if total <= self._trigger or bytes_to_evict <= 0:
@@ -185,7 +191,7 @@ class EntryCaches:
         return self._account_for_removed(cast("Removed", self._ranges.size_pass(bytes_to_evict)))
 
     def _add(self, wrapper: Wrapper) -> None:
-        """Caches an entry at an absent position; an eviction may become due. O(1), or as `_size_check`."""
+        """Caches an entry whose position is absent. If an eviction is due, queues or runs one. O(1)."""
         self._ranges.add(wrapper)
         self._insertions += 1
         self.total_bytes += wrapper.bytes
@@ -206,20 +212,14 @@ class EntryCaches:
         return evicted
 
     def do_cache_eviction(self) -> int:
-        """Runs the periodic eviction; returns the number of entries evicted.
-
-        Cost as `RangeCaches.time_pass` and `size_pass`.
-        """
+        """Runs the periodic eviction; returns the number of entries evicted. Cost as `time_pass` and `size_pass`."""
         expired = self._account_for_removed(self._ranges.time_pass(self._ranges.now_ns - self.cfg.ttl_ns))
         return expired + self._size_check()
 
     # ---- adding entries
 
     def insert(self, cache: int, position: Position, bytes: int, expected_reads: int) -> bool:
-        """Caches an entry if its position is absent, and returns whether it was cached.
-
-        If its position is cached, the cached entry gets a new handler. O(1), and an eviction if one is due.
-        """
+        """Caches an entry. Returns false for a disabled cache or a cached entry, whose handler is replaced. O(1)."""
         range_cache = self._get_entry_cache(cache)
         if range_cache == DISABLED:
             return False
@@ -234,7 +234,7 @@ class EntryCaches:
     # ---- reading
 
     def read(self, cache: int, ledger: int, first: int, last: int, expected_reads: int) -> Reading | Refused:
-        """Reads a range of a ledger, both ends included. O(n) if the range is cached or storage answers at once.
+        """Reads a range of a ledger, both ends included. O(n), and O(r) for each gap between cached entries.
 
         With a limiter, the permits are the estimated bytes of the range, from the average size of the ledger's entries:
         O(entries of the ledger).
@@ -278,7 +278,7 @@ class EntryCaches:
         self._continue_request(pending)
 
     def _read_range(self, pending: PendingRequest, first: int, last: int) -> RequestedRange:
-        """Holds copies of the cached entries of a range and reads its gaps. O(n)."""
+        """Holds copies of the cached entries of a range, and reads its gaps. O(n), and O(r) for each gap."""
         range_cache, ledger, number = pending.range_cache, pending.ledger, self._next_held
         if range_cache == DISABLED:
             return self._join_or_read(pending, first, last)
@@ -313,9 +313,9 @@ class EntryCaches:
         return whole
 
     def _join_or_read(self, pending: PendingRequest, first: int, last: int) -> RequestedRange:
-        """Joins an outstanding read, or reads from storage.
+        """Joins an outstanding read, and reads the parts that the read lacks; or reads from storage.
 
-        O(log reads), and O(n) if storage answers at once or if the joined read lacks a part of the range.
+        O(r), the cost of `_read_range` for these parts, and O(n) if storage answers at once.
         """
         joinable = self._joinable.get((pending.range_cache, pending.ledger))
         read = None if joinable is None else joinable.best(first, last)
@@ -334,6 +334,7 @@ class EntryCaches:
         return whole
 
     def _read_storage(self, pending: PendingRequest, first: int, last: int) -> RequestedRange:
+        """Issues a storage read. O(r) if it is answered in a later step, otherwise O(n)."""
         number = self._next_read
         self._next_read = number + 1
         self._issued.append(Issued(number, pending.cache, pending.ledger, first, last))
@@ -354,9 +355,9 @@ class EntryCaches:
         return requested
 
     def _receive_entries(self, read: OutstandingRead, entries: int) -> None:
-        """Caches entries from storage if reads are expected, and holds copies for each awaiting part.
+        """Storage returns this number of leading entries of a read. O(n w + w log w).
 
-        O(n) for each awaiting part.
+        The entries are cached if reads are expected, and copies are held for each part that awaits the read.
         """
         pending = read.initiator
         range_cache, ledger = pending.range_cache, pending.ledger
@@ -377,7 +378,7 @@ class EntryCaches:
                 self._cache_entry(range_cache, Position(ledger, entry), size, handler)
 
     def _cache_entry(self, range_cache: int, position: Position, size: int, handler: ReadCountHandler) -> None:
-        """Caches an entry from storage, unless its position is cached. O(1), and an eviction if one is due."""
+        """Caches an entry from storage. If its position is cached, the cached entry gets the handler. O(1)."""
         present = self._ranges.find(range_cache, position)
         if present is None:
             self._add(Wrapper(range_cache, position, size, handler, self._ranges.now_ns))
@@ -387,14 +388,14 @@ class EntryCaches:
     # ---- answers
 
     def complete_storage_read(self, storage_read: int, success: bool) -> Reading | Refused:
-        """Storage completes or fails a read. O(n) for each awaiting part."""
+        """Storage completes or fails a read. Cost of `_answer`."""
         read = self._reads.get(storage_read)
         if read is None:
             return Refused("not_open", "no outstanding storage read has this number")
         return self._answer(read, read.last - read.first + 1 if success else None)
 
     def answer_oddly(self, storage_read: int, entries: int, oddity: str) -> Reading | Refused:
-        """Storage returns too few entries of a read, and possibly an unexpected one. O(n) for each awaiting part."""
+        """Storage returns too few entries of a read, and an unexpected one if `oddity` says so. Cost of `_answer`."""
         read = self._reads.get(storage_read)
         if read is None:
             return Refused("not_open", "no outstanding storage read has this number")
@@ -428,7 +429,10 @@ class EntryCaches:
         return None
 
     def _answer(self, read: OutstandingRead, entries: int | None) -> Reading:
-        """Storage returns this number of leading entries of a read, or fails (None). O(n) for each awaiting part."""
+        """Storage returns this number of leading entries of a read, or fails (None).
+
+        O(n w + w log w + r), and the cost to continue each awaiting request.
+        """
         initiator = read.initiator
         del self._reads[read.number]
         if read.joinable:
@@ -446,7 +450,7 @@ class EntryCaches:
         return self._reading(None)
 
     def _continue_request(self, pending: PendingRequest) -> None:
-        """Completes or fails a request unless it awaits a read. O(its parts)."""
+        """Completes or fails a request, unless it awaits a read. O(its parts and entries), and ranges read again."""
         root = pending.root
         self._complete_ranges(root)
         if root.kind == "found":
@@ -457,7 +461,7 @@ class EntryCaches:
             self._release_permits(pending.number)
 
     def _complete_ranges(self, requested: RequestedRange) -> None:
-        """Merges the settled parts of a tree, from left to right. O(parts)."""
+        """Merges the settled parts of a tree, from left to right. O(parts and entries), and ranges read again."""
         for part in requested.parts:
             self._complete_ranges(part)
         if requested.parts and all(part.is_settled() for part in requested.parts):
@@ -466,7 +470,7 @@ class EntryCaches:
     def _merge_parts(self, requested: RequestedRange) -> None:
         """Replaces the settled parts of a range by their entries, if every part is complete.
 
-        Otherwise the copies of the parts are released; then a joined range fails, and a mixed range is read again.
+        Otherwise, the copies of the parts are released; then a joined range fails, and a mixed range is read again.
         """
         parts = requested.parts
         if all(part.is_complete() for part in parts):
@@ -531,7 +535,7 @@ class EntryCaches:
             self._answered.append(Answered(pending.number, False, ()))
 
     def expire_waiting_reads(self) -> Reading:
-        """Runs the limiter's timer. O(requests that fail), and the requests that start."""
+        """Runs the limiter's timer. O(requests that fail), and the cost of the requests that start."""
         failed = self._permits.expire(self._ranges.now_ns)
         self._fail_requests(failed)
         if failed:
@@ -541,7 +545,7 @@ class EntryCaches:
     # ---- copies
 
     def release(self, copy: int) -> Released | Refused:
-        """Releases a reader's copy. O(1), and the requests that start with the freed permits."""
+        """Releases a reader's copy. O(1), and the cost of the requests that start with the freed permits."""
         handler = self._ranges.handler(copy)
         if handler is None:
             return Refused("not_open", "no reader holds a copy with this number")
@@ -567,40 +571,42 @@ class EntryCaches:
             self._account_for_removed(self._ranges.remove(self._ranges.before(range_cache, position)))
 
     def invalidate_ledger(self, cache: int, ledger: int) -> None:
-        """Removes a ledger's entries from a topic's cache. O(entries and outstanding reads of the ledger)."""
+        """Removes a ledger's entries from a topic's cache. O(r + entries of the ledger)."""
         range_cache = self._get_entry_cache(cache)
         if range_cache >= 0:
             self._account_for_removed(self._ranges.remove(self._ranges.of(range_cache, ledger)))
             self._make_unjoinable(range_cache, ledger)
 
     def clear_cache(self, cache: int) -> None:
-        """Empties a topic's cache. O(its entries, and the outstanding reads of all caches)."""
+        """Empties a topic's cache. O(its entries, and the joinable reads of all caches)."""
         self._empty(self._get_entry_cache(cache))
 
     def clear_all(self) -> None:
-        """Empties every topic's cache. O(their entries), and for each topic O(outstanding reads)."""
+        """Empties every topic's cache. O(their entries), and for each topic O(joinable reads of all caches)."""
         for range_cache in self._topic_caches:
             self._empty(range_cache)
 
     def remove_entry_cache(self, cache: int) -> None:
-        """Removes a topic's cache and empties it. O(its entries, and the outstanding reads of all caches)."""
+        """Removes a topic's cache and empties it. O(its entries, and the joinable reads of all caches)."""
         range_cache, self._topic_caches[cache] = self._topic_caches[cache], ABSENT
         self._empty(range_cache)
 
     def _empty(self, range_cache: int) -> None:
+        """Removes all entries of a range cache; no outstanding read of it can be joined any more."""
         if range_cache >= 0:
             self._account_for_removed(self._ranges.remove(self._ranges.all_of(range_cache)))
             for number, ledger in [key for key in self._joinable if key[0] == range_cache]:
                 self._make_unjoinable(number, ledger)
 
     def _make_unjoinable(self, range_cache: int, ledger: int) -> None:
+        """From now on, no request can join an outstanding read of this ledger. O(r)."""
         listed = self._joinable.pop((range_cache, ledger), None)
         if listed is not None:
             for read in listed.reads:
                 read.joinable = False
 
     def _unlist(self, read: OutstandingRead) -> None:
-        """Removes a read from the joinable reads. O(joinable reads of the ledger)."""
+        """Removes a read from the joinable reads. O(r)."""
         key = read.initiator.range_cache, read.initiator.ledger
         listed = self._joinable[key]
         listed.discard(read)

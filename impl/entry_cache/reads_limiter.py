@@ -1,7 +1,7 @@
 """Limits the bytes of reads in flight: `InflightReadsLimiter`, as in `model/entry_cache/reads_limiter.py`.
 
-A dictionary maps each request to its permits, and another maps each copy to its request, so the cost of a release does
-not depend on the number of reads in flight.
+A request gets permits for the bytes that it reads, or waits for them. A dictionary maps each request to its permits,
+and another maps each copy to its request, so the cost of a release does not depend on the number of reads in flight.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ class Permits:
         self.maximum, self.queue_size, self.timeout_ns = settings
         self.free = self.maximum
         self.waiting: deque[tuple[PendingRequest, int, int]] = deque()  # request, permits, queued at
-        self.held: dict[int, list[int]] = {}  # request -> permits, number of delivered copies that are not released
+        self.held: dict[int, list[int]] = {}  # request -> permits, number of its delivered copies that are not released
         self.of_copy: dict[int, int] = {}  # delivered copy that is not released -> its request
 
     def fits(self, permits: int) -> bool:
-        """Whether a request fits: enough permits are free, or it exceeds the maximum and all are free. O(1)."""
+        """Returns whether enough permits are free. A request for more than the maximum needs all to be free. O(1)."""
         return self.free >= permits or (permits > self.maximum and self.free == self.maximum)
 
     def take(self, request: int, permits: int) -> None:
-        """Grants permits to a request; all permits if it exceeds the maximum. O(1)."""
+        """Grants permits to a request; all permits if it asks for more than the maximum. O(1)."""
         taken = min(permits, self.maximum)
         self.free -= taken
         self.held[request] = [taken, 0]
 
     def acquire(self, pending: PendingRequest, permits: int, now_ns: int) -> str:
-        """Grants permits, or queues or rejects the request. Returns granted, waiting or rejected. O(1)."""
+        """Grants permits, or queues or rejects the request. Returns "granted", "waiting" or "rejected". O(1).
+
+        A `maximum` of 0 disables the limiter: the request is granted without permits.
+        """
         if not self.maximum:
             return "granted"
         if self.fits(permits):
@@ -53,14 +56,14 @@ class Permits:
         return True
 
     def bind(self, request: int, copies: list[int]) -> None:
-        """Binds the permits of a request to copies: the release of the last copy frees them. O(n)."""
+        """Binds the permits of a request to its copies: the release of the last copy frees them. O(copies)."""
         self.held[request][1] = len(copies)
         self.of_copy.update((copy, request) for copy in copies)
 
     def release_copy(self, copy: int) -> int | None:
-        """Releases a copy. Returns its request if this was the request's last copy, otherwise None. O(1).
+        """Releases a copy. If this was the last copy of its request, returns the request, otherwise None. O(1).
 
-        The caller then frees the permits of the request.
+        The caller then frees the permits of the returned request.
         """
         request = self.of_copy.pop(copy, None)
         if request is None:
@@ -97,7 +100,7 @@ class Permits:
         return failed
 
     def view(self) -> Limiter:
-        """Returns the model's limiter. O(c log c) for all copies and requests."""
+        """Returns the model's limiter. O(c log c) for c copies and requests."""
         if not self.held and not self.waiting:
             return Limiter(self.free, (), ())
         copies: dict[int, list[int]] = {}
@@ -108,7 +111,7 @@ class Permits:
         return Limiter(self.free, waiting, tuple(sorted(grants)))
 
     def load(self, limiter: Limiter, requests: dict[int, PendingRequest]) -> None:
-        """Loads the model's limiter; `requests` has the queued requests by number. O(all)."""
+        """Loads the model's limiter; `requests` has the queued requests by number. O(copies and requests)."""
         self.free = limiter.free
         self.waiting.extend((requests[request], permits, since_ns) for request, permits, since_ns in limiter.waiting)
         for request, permits, copies in limiter.grants:

@@ -1,7 +1,8 @@
 """Pending requests, their storage reads, and the reads that a request can join.
 
 Same behaviour as `model/entry_cache/shared_reads.py`. The joinable reads of a ledger never overlap. They are sorted,
-and the read to join is found by bisection. n is the number of parts of requests that await a read.
+and the read to join is found by bisection. w is the number of parts of requests that await a storage read, and r the
+number of joinable reads of a ledger.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from model.entry_cache.shared_reads import Held, Part, Request, StorageRead
 
 
 class RequestedRange:
-    """A range of entry ids of a request: a tree of found, failed and pending ranges, like the model's `Part`."""
+    """A range of entry ids of a request, with its parts: a tree, like the model's `Part`."""
 
     __slots__ = ("first", "held", "kind", "last", "parts", "read", "request")
 
@@ -26,11 +27,11 @@ class RequestedRange:
         self.parts: list[RequestedRange] = []
 
     def is_settled(self) -> bool:
-        """Whether the range is found or failed, so nothing in it is pending. O(1)."""
+        """Returns whether the range is found or failed: no entry of it is pending. O(1)."""
         return self.kind in ("found", "failed")
 
     def is_complete(self) -> bool:
-        """Whether all entries of the range are found. O(1)."""
+        """Returns whether the range is found with all its entries; storage may have returned too few. O(1)."""
         return self.kind == "found" and len(self.held) == self.last - self.first + 1
 
     def copies(self) -> list[int]:
@@ -91,7 +92,7 @@ class OutstandingRead:
 
     def __init__(self, number: int, pending: PendingRequest, first: int, last: int) -> None:
         self.number = number
-        # The request that issued the read: its cache gets the entries, with its expected reads.
+        # the request that issued the read: its range cache gets the entries, with its expected reads
         self.initiator = pending
         self.first = first
         self.last = last
@@ -99,7 +100,7 @@ class OutstandingRead:
         self.waiting: list[RequestedRange] = []
 
     def in_request_order(self) -> list[RequestedRange]:
-        """Returns the awaiting parts: by request in the order of joining, then from left to right. O(n log n)."""
+        """Returns the awaiting parts: by request in the order of joining, then from left to right. O(w log w)."""
         if len(self.waiting) < 2:
             return self.waiting
         turns: dict[int, int] = {}
@@ -108,7 +109,7 @@ class OutstandingRead:
         return sorted(self.waiting, key=lambda requested: (turns[requested.request.number], requested.first))
 
     def view(self) -> StorageRead:
-        """Returns the model's storage read. O(n)."""
+        """Returns the model's storage read. O(w)."""
         a = self.initiator
         waiting = tuple([requested.request.number for requested in self.waiting])
         return StorageRead(
@@ -126,7 +127,7 @@ class OutstandingRead:
     @classmethod
     def load(cls, r: StorageRead, requests: dict[int, PendingRequest]) -> OutstandingRead:
         """Returns a storage read from the model's; `requests` has the requests by number. O(their parts)."""
-        # The request that issued the read is the first that waits. Only these fields of it are used.
+        # the initiator: not a pending request itself, but an object with the fields that are used
         self = cls(
             r.number,
             PendingRequest(next(iter(r.waiting), 0), r.range_cache, r.cache, r.ledger, r.expected_reads),
@@ -134,7 +135,7 @@ class OutstandingRead:
             r.last,
         )
         self.joinable = r.joinable
-        left: dict[int, list[RequestedRange]] = {}
+        left: dict[int, list[RequestedRange]] = {}  # request -> its awaiting parts that are not in `waiting` yet
         for number in r.waiting:
             if number not in left:
                 left[number] = requests[number].root.awaiting(r.number)
@@ -152,18 +153,18 @@ class JoinableReads:
         self.reads: list[OutstandingRead] = []
 
     def add(self, read: OutstandingRead) -> None:
-        """Lists a read. O(reads)."""
+        """Adds a read. O(r)."""
         index = bisect_left(self.firsts, read.first)
         self.firsts.insert(index, read.first)
         self.reads.insert(index, read)
 
     def discard(self, read: OutstandingRead) -> None:
-        """Unlists a read. O(reads)."""
+        """Removes a read. O(r)."""
         index = bisect_left(self.firsts, read.first)
         del self.firsts[index], self.reads[index]
 
     def best(self, first: int, last: int) -> OutstandingRead | None:
-        """Returns the read to join for a range: see `candidate` of the model. O(log reads + reads inside the range)."""
+        """Returns the read to join for a range: see `candidate` of the model. O(log r + reads in the range)."""
         index = bisect_right(self.firsts, first)
         if index and self.reads[index - 1].last >= first:
             return self.reads[index - 1]  # it includes the range, or lacks entries only on the right

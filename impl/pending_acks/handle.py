@@ -68,7 +68,7 @@ class PendingAcks:
         self._accept_queue: list[Request] = []
         self._buffer: list[Request] = []
         self._in_flight: deque[list[Request]] = deque()
-        self._unlogged_aborts: dict[int, int] = {}  # by transaction: its aborts that are buffered or in flight
+        self._unlogged_aborts: dict[int, int] = {}  # by transaction: number of aborts that are buffered or in flight
         self._low_watermark = 0
         self._next_request = 1
 
@@ -132,10 +132,10 @@ class PendingAcks:
 
     @staticmethod
     def _first_position_after(ack: PositionAck) -> tuple[int, int]:
-        """Returns a key that orders cumulative acks by position.
+        """Returns a key that orders cumulative acks by the first message after them.
 
-        This is the entry, and the index of the first message that is not acked plus 1. If the whole entry is acked, it
-        is the next entry, and 0.
+        The key is the entry, and the index of the first message that is not acked plus 1. If the whole entry is acked,
+        the key is the next entry, and 0.
         """
         entry, ack_set = ack
         return (entry, (ack_set & -ack_set).bit_length()) if ack_set else (entry + 1, 0)
