@@ -1,6 +1,7 @@
 """Guarantees of the container of active cursors. The expected answers are computed from the cursors, by brute force.
 
-A cursor with a position is tracked. An unknown name is one that no cursor has.
+A cursor with a position is tracked. An unknown name is one that no cursor has. The linked list records updates and
+removals as pending; a query applies them (a flush).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Guarantees of the transfer of a bundle between brokers (PIP-307, reviewed as PIP-281)."""
+"""Guarantees of the transfer of a bundle between brokers (PIP-307, reviewed as PIP-281).
+
+`model/bundle_transfer/machine.py` describes the protocol, `state.py` beside it the records, views, duties and variants.
+"""
 
 from __future__ import annotations
 

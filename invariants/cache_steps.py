@@ -1,4 +1,4 @@
-"""Guarantees of the range caches between the steps of concurrent threads.
+"""Guarantees of the range caches between the steps of concurrent threads (`model/cache_steps/machine.py`).
 
 A wrapper is live if it has a key and is not in the pool. A late lookup still holds the number of a wrapper that was
 recycled. A program counter (`at`) is the point of its operation that a thread has reached.

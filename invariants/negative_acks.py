@@ -1,7 +1,8 @@
 """Guarantees of the negative-ack tracker (PIP-393).
 
-The properties compute due times from the arguments of the nack, and the expected redeliveries of a timer task run from
-the nacks that were pending before the run.
+The time of a bucket is the due time of its nacks, rounded down to a multiple of the bucket length. The properties
+compute due times from the arguments of the nack, and the expected redeliveries of a timer task run from the nacks that
+were pending before the run.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Guarantees of the upgrade and downgrade of a cluster to and from batched transaction logs (PIP-160).
 
-A new broker has PIP-160, an old one does not.
+A new broker has PIP-160, an old one does not. The flag of a broker is `transactionLogBatchedWriteEnabled`. A plain
+entry has one record and is no batch.
 """
 
 from __future__ import annotations

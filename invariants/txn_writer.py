@@ -1,7 +1,8 @@
 """Guarantees of the buffered writer to its callers and to readers of the log.
 
-Records are numbered in call order. Object pools are not covered, because the model has none; the implementation's
-`check` covers the pool of the implementation.
+Records are numbered in call order. A large record has max_bytes bytes or more. A plain entry has one record and no
+header. A tick is a task that the timer submits to the executor. Object pools are not covered, because the model has
+none; the implementation's `check` covers the pool of the implementation.
 """
 
 from __future__ import annotations

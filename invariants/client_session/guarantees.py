@@ -1,4 +1,8 @@
-"""Guarantees of a client to its application."""
+"""Guarantees of a client to its application.
+
+A handler is the producer or the consumer. Its link has its phase, its session at the broker, and the commands in flight
+to it (`down`). Acks are grouped until a flush sends them.
+"""
 
 from __future__ import annotations
 

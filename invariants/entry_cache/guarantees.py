@@ -180,7 +180,7 @@ def eviction_is_scheduled_exactly_above_trigger(cfg: Config, before: State, even
 
 @always(entry_cache, given=lambda cfg: not tasks_queued(cfg))
 def immediate_eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If tasks run at once: after a step that adds bytes, the total size is at most the trigger or the watermark.
+    """If tasks run at once: a step that adds bytes leaves a total size at most the trigger, or at most the watermark.
 
     Exception: no entry is left to evict.
     """

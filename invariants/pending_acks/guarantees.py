@@ -2,6 +2,9 @@
 
 The first two properties compute the pending and the committed acks from the records of the log. They compare the
 pending acks with the handle's memory, and the committed acks with the subscription's cursor.
+
+The log has an index. A key of the index says that no log entry up to the key's `log_position` acks an entry of the
+topic after the key's `ack_position`.
 """
 
 from __future__ import annotations

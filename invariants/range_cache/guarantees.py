@@ -4,8 +4,9 @@
 
     open copy    a copy that is not yet released
     readable     an entry is readable unless its value is deallocated (`Entry.released`)
-    due          an entry is due for requeue if `is_due` is true; for a size pass without `size_pass_requeues_expired`,
-                 only if the entry is also unexpired (`is_requeued`)
+    due          an entry is due for requeue if it was accessed and recent access extends the TTL, or if it has expected
+                 reads and `requeueCount` is below the maximum (`is_due`). For a size pass without
+                 `size_pass_requeues_expired`, an expired entry is not due (`is_requeued`)
     removal      a removal by position: `remove_range`, `invalidate_ledger` or `clear`
     trigger      `evictionTriggerThreshold`, 98 % of `max_bytes`
     size check   `evict_to_watermark`
@@ -133,7 +134,7 @@ def inverted_range_is_empty(cfg: Config, before: State, event: Event, after: Sta
 
 @always(range_cache, on=LOOKUPS)
 def lookup_returns_cached_entries_of_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup returns position, bytes and read count of exactly the readable entries in its range, in their order.
+    """A lookup returns position, bytes and read count of exactly the readable entries in its range, by position.
 
     With `hold`, the lookup opens a copy of each returned entry.
     """

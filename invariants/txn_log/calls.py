@@ -46,15 +46,15 @@ def deleted_entries(acks: Acks) -> int:
 
 @always(txn_log)
 def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call is rejected if and only if the state of the store, ledger, cursor or transaction does not allow it.
+    """A call is rejected if and only if the state of the store, ledger, cursor or transaction does not allow the call.
 
     Requests and queries (`low_watermark`, `expired`) need a ready store; `add_participant` and `update_status` also
     need an ongoing transaction. If a positive `max_active` is reached, `new_transaction` is rejected with `too_many`,
-    whatever the status of the store.
-    `complete_write` and `fail_write` need an entry in flight; `reopen` is rejected while an entry is in flight.
-    `roll_ledger` and `fail_ledger_creation` need an open ledger, `roll_ledger` also a ledger that is not empty. `fence`
-    and `persist` need a ledger that is not fenced, `persist` and `break_cursor` a cursor whose deletions succeed. The
-    steps of a replay need a store that is replaying; `replay_entry` needs an entry to read, `complete_replay` none.
+    whatever the status of the store. `complete_write` and `fail_write` need an entry in flight; `reopen` is rejected
+    while an entry is in flight. `roll_ledger` and `fail_ledger_creation` need an open ledger, `roll_ledger` also a
+    ledger that is not empty. `fence` and `persist` need a ledger that is not fenced, `persist` and `break_cursor` a
+    cursor whose deletions succeed. The steps of a replay need a store that is replaying; `replay_entry` needs an entry
+    to read, `complete_replay` none.
     """
     s, must_reject = before, False
     match event.name:
