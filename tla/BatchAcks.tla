@@ -200,7 +200,7 @@ AckedList(s, a, list) ==
        IN With(Acked(s.batch_acks, a, NumberOf(s.ledgers, list[1].position), list[1].ack_set), Rest)
 
 \* asyncDelete.  A list with a position after the last entry has no effect.  Without lists_are_atomic, the acks before
-\* this position in the list stay in memory.
+\* this position in the list stay in memory.  Without partial_acks_are_dirty, ack sets alone leave the cursor clean.
 AfterIndividual(s, list) ==
   LET is_invalid == \E k \in DOMAIN list : IsInvalid(s, list[k].position, list[k].ack_set)
       is_beyond == \E k \in DOMAIN list : ~IsEntry(s.ledgers, list[k].position)
@@ -246,7 +246,8 @@ IsReset(each) == each # None
 LastReset(resets) == resets[Len(resets)]
 
 \* Starts one write for all queued operations.  The record of the write is that of the last reset, or of memory if no
-\* operation is a reset.  With queue_applies "last", only the last operation counts.
+\* operation is a reset.  With queue_applies "last", only the last operation counts.  A write of memory makes the cursor
+\* clean at its start, a reset at its end.
 WithWriteStarted(s, operations) ==
   LET resets == SelectSeq(operations, IsReset)
       applies == IF queue_applies = "last" THEN operations[Len(operations)] # None ELSE resets # <<>>

@@ -373,8 +373,8 @@ FailClose ==
     /\ PhaseOf(bundle[k].objects[b]) = "closing" /\ failed_close_evicts
     /\ Become([S EXCEPT !.members[b].duty = "", !.bundle[k] = Abandoned(@, b)])
 
-\* Phase 2: the broker closes the sessions of its stale topic with the owner's address.  Some variants do so as soon
-\* as the ledger is closed (isEarly).
+\* Phase 2: the broker closes the sessions of its stale topic with the owner's address; in V3, without an address.  Some
+\* variants do so as soon as the ledger is closed (isEarly).
 Disconnect ==
   \E k \in topic, b \in broker :
     LET r == ViewOf(S, b)
@@ -422,7 +422,7 @@ Lookup ==
        /\ ~members[b].registered => unregistered_uses_view
        /\ Become(WithClient(k, c, IF found = None THEN [at EXCEPT !.phase = "parked", !.peer = b]
                                   ELSE [at EXCEPT !.phase = "directed", !.peer = found]))
-\* The broker answers a parked lookup.
+\* The broker answers a parked lookup.  An unregistered broker closes the connection, unless unregistered_uses_view.
 Answer ==
   \E k \in topic, c \in client :
     LET at == bundle[k].clients[c]

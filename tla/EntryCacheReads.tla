@@ -229,10 +229,10 @@ Discard(c, n, held) ==
        IN With(IF undelivered_release_marks_read THEN ChangedWhere(c, Has, MarkedRead, Less)
                ELSE ChangedWhere(c, Has, Same, Less), Rest)
 
-\* Evaluates a tree of parts.  A joined or mixed range completes only if all its parts are complete.  If a part fails,
-\* or storage has returned fewer entries than requested, all held copies are released.  Then a joined range fails, and
-\* a mixed range is read again as a whole.  After a short answer, a mixed range fails with short_answer = "fails"; a
-\* mixed or joined range stays as it is with "never_answered".
+\* Evaluates a tree of parts.  A joined or mixed range waits until all its parts are settled, and completes if all are
+\* complete.  Otherwise a part has failed, or storage has returned fewer entries than requested (is_short).  Then all
+\* held copies are released; a joined range fails, and a mixed range is read again as a whole.  If is_short, a mixed
+\* range fails, too, with short_answer "fails"; with "never_answered", a joined or mixed range stays as it is.
 RECURSIVE Settle(_, _, _), SettleEach(_, _, _, _)
 Settle(c, q, part) ==
   IF part.parts = <<>> THEN [c |-> c, part |-> part]

@@ -328,7 +328,8 @@ Selected(sub, i, p) ==
        [] OTHER -> IF able = {} THEN None ELSE Least(able)
 
 \* Key_Shared.  IsDraining: whether another consumer has unacknowledged messages of the entry's key.  IsBlocked: whether
-\* the entry must wait for entries of its key in the replay queue.
+\* the entry must wait for entries of its key in the replay queue: with replay_order "earlier_of_key" for earlier ones,
+\* otherwise for any, but only in a normal read.
 IsDraining(sub, k, p) ==
   \E j \in Connected(sub) \ {k} : \E q \in sub.consumers[j].pending : KeyOf(q) = KeyOf(p)
 

@@ -343,7 +343,9 @@ AfterEndReplay(s) == IF s.status = "initializing" /\ ~IsReading(s) THEN AfterRea
 
 AfterStopped(s, stopped) == Effects(Stopped(s, stopped), FailureOfWaiting(s))
 
-\* A read of the replay fails.  If `stops`, the read is not retried.
+\* A read of the replay fails.  If `stops`, the read is not retried and the handle fails; without stopped_replay_fails,
+\* the handle is ready instead.  Otherwise the read is retried, and the handle fails after max_failed_reads consecutive
+\* failures; without failed_reads_are_bounded, never.
 AfterReadFailure(s, stops) ==
   IF ~IsReading(s) THEN Rejected(s)
   ELSE IF stops /\ ~stopped_replay_fails THEN AfterReady(s)

@@ -2,9 +2,9 @@
 
 The premises of a statement are path conditions of the program and assumptions. There is an objection to a proof if
 
-    a statement is empty        It also holds if the program's results are unconstrained (`symbolic/forgetting.py`). A
-                                lemma, which mentions no program, is empty if its goal holds without the premises, or is
-                                one of them.
+    a statement is empty        It also holds if the program's results are unconstrained (`symbolic/forgetting.py`), or
+                                the check with such results does not reach it. A lemma, which mentions no program, is
+                                empty if its goal holds without the premises, or is one of them.
     premises are impossible     They cannot be satisfied on any path. A proof by contradiction has impossible premises
                                 on purpose; there is an objection only if the assumptions alone are impossible.
     assumptions are too narrow  They hold in none of the sampled reachable states.
@@ -72,7 +72,7 @@ def assumptions(statement: Statement) -> list[Any]:
 
 
 def listed(proofs: Sequence[Proof]) -> list[str]:
-    """Returns the assumptions of proofs as texts, sorted; of those longer than SHORT, only the number and a digest.
+    """Returns the assumptions of proofs as texts, sorted; of long ones (SHORT, SMALL), only the number and a digest.
 
     Long assumptions are mostly instances of invariants and of prefix sums. If one is narrowed, the digest changes.
     """
@@ -185,6 +185,7 @@ def _values(facts: Sequence[Any], bound: dict[str, Any]) -> Iterator[Any]:
 
 
 def _equation(term: Any, value: Any) -> Iterator[Any]:
+    """Yields the equation of a term and a value, if the value has the sort of the term."""
     if isinstance(value, bool):
         if z3.is_bool(term):
             yield term == value

@@ -311,6 +311,7 @@ def moves_change_by_one() -> Answer:
 
 
 def _moved(then: RecursiveSum, was: RecursiveSum, mover: Any, by: Any) -> Callable[[Any], Any]:
+    """Returns the relation that the sums up to an index differ by `by` if they include the cursor at index `mover`."""
     return lambda n: then.before(n) == was.before(n) + z3.If(n > mover, by, 0)
 
 

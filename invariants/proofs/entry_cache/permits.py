@@ -256,6 +256,7 @@ def _expire(proof: Proof, it: Limits) -> None:
 
 
 def _grant_queued(proof: Proof, it: Limits) -> None:
+    """Proves that a limiter stays sound when queued requests are granted."""
     loop, head = _granting(it)
     sound = Invariant("permits are conserved", lambda n: is_sound(n["settings"], n["limiter"]))
     wants = Invariant("sizes are nonnegative", _sizes_are_nonnegative, 1)
@@ -337,6 +338,7 @@ def granted_in_order() -> Answer:
 
 
 def _in_order(settings: Settings, limiter: Limiter, now: int) -> bool:
+    """Returns whether the claim holds for a run of `grant_queued` on a concrete limiter."""
     after, granted, failed = model.grant_queued(settings, limiter, now)
     answered = len(granted) + len(failed)
     in_front = [w.request for w in limiter.waiting[:answered]]

@@ -192,6 +192,7 @@ def config_in(unit: str) -> Any:
 
 
 def _delays_in(proof: Proof, unit: str) -> None:
+    """Proves the claim for a clock and a backoff in this unit."""
     few, more, maximum = z3.Ints("few more maximum")  # two redelivery counts, and the largest delay
     cfg = config_in(unit)
     table = cfg.fields["backoff"].fields["delays"]

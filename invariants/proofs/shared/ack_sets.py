@@ -61,6 +61,7 @@ class Sets:
         return self._with_length(z3.Int(f"words of {name}"), bitmasks.unknown_mask(name))
 
     def _with_length(self, length: Any, mask: Any) -> Rec:
+        """Returns the ack set of this length and mask, and assumes that the mask has no bit beyond the length."""
         bit = z3.Int("(any bit)")
         self.known += [length >= 0, z3.ForAll([bit], z3.Implies(mask[bit], z3.And(bit >= 0, bit < 64 * length)))]
         return Rec(Words, {"length": length, "mask": mask})

@@ -419,6 +419,7 @@ def _fields_of(kind: Any) -> dict[str, Any]:
 
 
 def _leaf(name: str, sort: Any, index: Sequence[Any]) -> Any:
+    """Returns the constant of this name; with indexes, the function of this name applied to them."""
     return z3.Function(name, *[z3.IntSort() for _ in index], sort)(*index) if index else z3.Const(name, sort)
 
 
