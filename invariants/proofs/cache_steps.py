@@ -108,12 +108,12 @@ class Steps:
         if "wrapper" in [p.name for p in action.params]:
             known.append(self._inside("wrappers", self.arguments["wrapper"]))
         for each in holders:
-            held = {"key": "mapped", "last": "mapped", "wrapper": "wrappers"}
+            held = {"key": "mapped", "last": "mapped", "wrapper": "wrappers"}  # field -> the sequence that it indexes
             known += [self._inside(of, each.fields[field]) for field, of in held.items() if field in each.fields]
         at, mapped = z3.Int("at"), self.s.fields["mapped"]
         indexes = [KEYS(self.arguments["cache"], self.arguments["position"]), at]
         indexes += [each.fields["key"].value for each in holders]
-        indexes.append(holders[-1].fields["key"].value + at)
+        indexes.append(holders[-1].fields["key"].value + at)  # iteration `at` of `find_next`
         found = [mapped.at(clamped(index, mapped)) for index in indexes]
         known += [self._inside("wrappers", mapped.at(index)) for index in indexes]
         known += [self._inside("wrappers", each) for each in found]

@@ -355,6 +355,6 @@ def _triggers() -> Iterator[tuple[Config, State, State]]:
         s = start(cfg)
         entry = Entry(0, Position(1, 0), total, None, (), 0, 0, False, False)
         full = s.ranges._replace(queue=(entry,), sizes=(total, 0))
-        evicts = draw.random() < 0.2
-        s = s._replace(ranges=full, total_bytes=total, eviction_in_progress=evicts, tasks=int(evicts))
+        in_progress = draw.random() < 0.2
+        s = s._replace(ranges=full, total_bytes=total, eviction_in_progress=in_progress, tasks=int(in_progress))
         yield cfg, s, eviction.trigger_eviction(cfg, s)

@@ -25,7 +25,7 @@ MODEL = "model.pending_acks.log_index"
 LAST = z3.Function("last ack", z3.IntSort(), z3.IntSort())
 
 
-#: A stub: `max_index_lag` is arbitrary, because these claims hold whenever keys are added.
+#: A stub of `next_lag`, which returns `max_index_lag`: any value, because these claims hold whenever keys are added.
 ANY_LAG: dict[Any, Any] = {model.next_lag: lambda backoff, keys: z3.Int("any lag")}
 
 
@@ -39,7 +39,7 @@ def in_order(keys: Seq, p: Any, q: Any) -> Any:
 
 
 class Index:
-    """An arbitrary index over the first `end` entries of a log, indexes p and q of its keys, and a log position j."""
+    """An arbitrary log index over the first `end` entries of a log, its keys number p and q, and a log position j."""
 
     def __init__(self) -> None:
         self.proof, self.cfg = Proof(), lifted(Config())
