@@ -104,7 +104,7 @@ class Order:
         return _LEAST_CAPACITY + self._total // _BLOCKS
 
     def _take(self, at: int, index: int) -> None:
-        """Removes the key at an index of block `at`. Joins the block with a neighbour if both fit into half a block."""
+        """Removes a key of block `at`. Joins the block with a neighbour if both fill at most half the capacity."""
         self._total -= 1
         block = self._blocks[at]
         del block[index]

@@ -18,7 +18,7 @@ class Permits:
     def __init__(self, settings: Settings) -> None:
         self.maximum, self.queue_size, self.timeout_ns = settings
         self.free = self.maximum
-        self.waiting: deque[tuple[PendingRequest, int, int]] = deque()  # request, permits, queued at
+        self.waiting: deque[tuple[PendingRequest, int, int]] = deque()  # request, permits, time of queueing
         self.held: dict[int, list[int]] = {}  # request -> permits, number of its delivered copies that are not released
         self.of_copy: dict[int, int] = {}  # delivered copy that is not released -> its request
 

@@ -295,6 +295,7 @@ class PendingAcks:
             self._ack(entry, ack_set)
         if cumulative is not None:
             entry, ack_set = cumulative.ack
+            # without an ack set, the entry itself is acked, too
             self._cursor.ack_before(entry + (ack_set is None))
             self._ack(entry, ack_set)
 
@@ -383,7 +384,10 @@ class PendingAcks:
         return count
 
     def _complete(self, cursor_rejects: bool) -> Effects | Refused:
-        """Completes the append of the first entry in flight, and applies its records. Costs of `_apply`."""
+        """Completes the append of the first entry in flight, and applies its records.
+
+        Costs of `_complete_append` and `_apply` for each record, and of `_index_entry`.
+        """
         if not self._in_flight:
             return _NOT_IN_FLIGHT
         requests = self._in_flight.popleft()

@@ -71,7 +71,7 @@ class TxnLog:
         self._first_entry = 0
         self._ledgers = [0]  # the number of entries of each untrimmed ledger
         self._log: list[LogEntry] = []  # the untrimmed entries, from `_first_entry` on
-        self._property_id = self._last_id = -1  # `_property_id`: the last id in the properties of the managed ledger
+        self._property_id = self._last_id = -1  # `_property_id`: the managed ledger's property `max_local_txn_id`
         self._txns: dict[int, OngoingTxn] = {}
         self._cursor = Cursor()
         self._durable = Snapshot(0, 0, ())  # the persisted deletions
@@ -182,7 +182,7 @@ class TxnLog:
         return ()
 
     def _new_ledger(self) -> None:
-        """Creates a ledger, in place of the last one if this is empty. O(1)."""
+        """Adds a ledger, or replaces the last one if it is empty; stores the last id in the ledger property. O(1)."""
         self._ledger = "open"
         if self._ledgers[-1]:
             self._ledgers.append(0)
