@@ -117,7 +117,7 @@ def run_grid(
         for cell, rows in zip(batch, runner(batch), strict=True):
             done[cell_text(cell)] = rows
             entries += [{"cell": cell_text(cell), **_entry_of(each)} for each in rows]
-            update(len(done))
+            update(sum(cell_text(each) in done for each in cells))
         if store is not None:
             rounds += 1
             commit(store, rounds, {_ROWS: table_of(entries, schema)})

@@ -221,9 +221,9 @@ def trace_of(target: Target, spec: Spec, finding: Finding) -> Trace:
         header["program"] = list(target.program.command)
     if target.second is Second.PROFILE:
         header["against"] = plain(target.other_config)  # the config of the other profile, not its name
-    calls = [operation[:2] for operation in operations]
-    name = content_name(to_json([machine.name, finding.signature, calls]))
-    return Trace(f"{machine.name}/{name}", machine.name, plain(finding.config), operations, header)
+    config, calls = plain(finding.config), [operation[:2] for operation in operations]
+    name = content_name(to_json([machine.name, finding.signature, config, calls]))
+    return Trace(f"{machine.name}/{name}", machine.name, config, operations, header)
 
 
 # ---- as text, between driver and workers --------------------------------------------------
