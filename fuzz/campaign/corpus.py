@@ -4,8 +4,8 @@ A trace reaches keys: abstract states and coverage goals. The seeds run one afte
 trace, and no earlier step of the same trace, reached this key. A trace without a new key is left out. Each other trace
 is cut after the last step with a new key.
 
-A corpus is a folder of trace files. The name of a file has the component and a digest of the calls, so two corpora are
-merged by copying one into the other.
+A corpus is a folder of trace files. The name of a file has the component and a digest of the config and the calls, so
+two corpora are merged by copying one into the other.
 """
 
 from __future__ import annotations

@@ -41,13 +41,13 @@ GUARANTEES = {
     Kind.OUTCOME: "The implementation returns the model's outcome.",
     Kind.VIEW: "The implementation is in the model's state.",
     Kind.STRUCTURE: "The structural invariants of the implementation hold.",
-    Kind.PROTOCOL: "The program keeps to the protocol.",
-    Kind.LOAD: "An instance loaded from the implementation's view behaves like the original, and never changes it.",
+    Kind.PROTOCOL: "The program answers as the protocol of `brokerproof sut` requires.",
+    Kind.LOAD: "A copy of the implementation, made from its state, behaves like the original and never changes it.",
     Kind.STUTTER: "A refused action leaves the state unchanged.",
     Kind.CRASH: "No action raises an exception.",
     Kind.HANG: "Every action returns.",
-    Kind.UNSTABLE: "A replay with every step checked shows the same difference.",
-    Kind.CANONICAL: "States with the same canonical form differ only in generated names.",
+    Kind.UNSTABLE: "A failure that was seen appears again when its trace is replayed with every step checked.",
+    Kind.CANONICAL: "States that the explorer treats as one, because they have the same canonical form, behave alike.",
 }
 #: The guarantees that replace those of `GUARANTEES` if two profiles of the model are compared.
 GUARANTEES_OF_PROFILES = {
