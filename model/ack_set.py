@@ -87,7 +87,7 @@ def acked_in_both(one: int, other: int, size: int) -> int:
 
 
 class Config(NamedTuple):
-    """The batch size, and the rule on which versions differ."""
+    """The batch size, and the rule in which versions differ."""
 
     #: number of messages of each batch; 0 if unknown
     batch_size: Annotated[int, AtLeast(0)] = 10

@@ -33,7 +33,7 @@ SHARE_CONSIDERED = 0.5
 
 
 class Config(NamedTuple):
-    """Settings, then the rules on which the reference differs from the shipped version."""
+    """Settings, then the rules in which the reference differs from the shipped version."""
 
     #: number of topics with a cache; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2

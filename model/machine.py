@@ -7,7 +7,7 @@ The model of a component is a machine: a config, a state, and actions.
     Fault        an action of the environment: crash, lost reply, failed write, clock step
     Refusal      the outcome of an action that is not allowed; the state afterwards is the same object
     Failure      the outcome of an action that was begun and did not succeed; the action may have changed the state
-    Config       a named tuple: settings of Pulsar's broker or client (`Setting`), rules on which versions or proposals
+    Config       a named tuple: settings of Pulsar's broker or client (`Setting`), rules in which versions or proposals
                  differ (`Rule`), and sizes, such as the number of caches. The command line and error messages call
                  every field a setting
     Profile      a named config: a shipped version, another design of a proposal, or `reference`, in which every rule

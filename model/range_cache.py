@@ -48,7 +48,7 @@ from model.values import AtLeast, Below, Between, Origin, Rule, record
 
 
 class Config(NamedTuple):
-    """Broker settings, then the rules on which versions of Pulsar or PIP-430 differ from the reference."""
+    """Broker settings, then the rules in which versions of Pulsar or PIP-430 differ from the reference."""
 
     #: number of topics with a cache on this broker; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2

@@ -36,7 +36,7 @@ from model.values import AtLeast, Below, Origin, Rule, record
 
 
 class Config(NamedTuple):
-    """The cluster, a broker setting, then the rules on which versions and operators differ."""
+    """The cluster, a broker setting, then the rules in which versions and operators differ."""
 
     #: number of brokers; brokers are numbered from 0
     brokers: Annotated[int, AtLeast(1)] = 2

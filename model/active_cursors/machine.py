@@ -47,7 +47,7 @@ from model.values import AtLeast, Below, Origin, Rule, record
 
 
 class Config(NamedTuple):
-    """Settings, then the rules on which versions and containers differ.
+    """Settings, then the rules in which versions and containers differ.
 
     A rule that begins with "the list", "the heap" or "the set" has an effect only with that `container`. Its terms are
     those of `linked_list.py` or `heap.py`.

@@ -64,7 +64,10 @@ def is_wanted(cfg: Config, s: State, topic: int, broker: int) -> bool:
 
 @bundle_transfer.action
 def begin_load(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) -> Step[State, None]:
-    """`BrokerService.loadOrCreatePersistentTopic`: begins to load a topic if `is_wanted`. Nothing is fenced yet."""
+    """`BrokerService.loadOrCreatePersistentTopic`: a broker begins to load a topic, if `is_wanted`.
+
+    Nothing is fenced yet.
+    """
     t = s.topics[topic]
     o = t.objects[broker]
     if not s.brokers[broker].alive or not is_wanted(cfg, s, topic, broker):

@@ -25,7 +25,7 @@ class Stored(NamedTuple):
 
 
 class Config(NamedTuple):
-    """Settings of the broker and its environment, then the rules on which versions differ."""
+    """Settings of the broker and its environment, then the rules in which versions differ."""
 
     #: number of topics; their caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2

@@ -58,7 +58,7 @@ CPP, GO = "C++ NegativeAcksTracker, client 4.2.0", "Go negativeAcksTracker, mast
 
 
 class Config(NamedTuple):
-    """Settings, then the rules on which the clients differ."""
+    """Settings, then the rules in which the clients differ."""
 
     #: time of both clocks when the tracker is constructed, in clock units
     initial_time: Annotated[int, AtLeast(0)] = 0

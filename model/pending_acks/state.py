@@ -32,7 +32,7 @@ from model.values import AtLeast, Origin, Rule, record
 
 
 class Config(NamedTuple):
-    """Broker settings, then the rules on which versions and proposals differ."""
+    """Broker settings, then the rules in which versions and proposals differ."""
 
     #: batch sizes of the topic's entries: entry n has `batch_sizes[n % len(batch_sizes)]` messages
     batch_sizes: tuple[Annotated[int, AtLeast(1)], ...] = (4, 1, 3)

@@ -32,7 +32,7 @@ from model.values import AtLeast, Origin, Rule, record
 
 
 class Config(NamedTuple):
-    """Broker settings, then the rules on which versions differ."""
+    """Broker settings, then the rules in which versions differ."""
 
     #: whether records are batched when the store is first opened; effective only with `max_records` above 1
     batching: Annotated[bool, Setting("transactionLogBatchedWriteEnabled", False)] = True

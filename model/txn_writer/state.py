@@ -16,7 +16,7 @@ from model.values import AtLeast, Origin, Rule, record
 
 
 class Config(NamedTuple):
-    """Broker settings, the environment of the writer, and rules on which versions and proposals differ.
+    """Broker settings, the environment of the writer, and rules in which versions and proposals differ.
 
     The settings are those of the transaction log. The pending-ack store uses the same writer with the settings
     `transactionPendingAckBatchedWrite*`, which have the same defaults.
