@@ -27,7 +27,7 @@
 EXTENDS CursorList
 
 CONSTANTS
-  \* Settings, and rules on which versions or containers differ.  Config in model/active_cursors/machine.py explains
+  \* Settings, and rules in which versions or containers differ.  Config in model/active_cursors/machine.py explains
   \* them.
   grace_ms, has_grace_period, calls, container, counts_cursors, update_returns_slowest, update_starts_tracking,
   add_keeps_old_item,

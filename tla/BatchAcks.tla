@@ -29,7 +29,7 @@ EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   None,
-  \* Settings, and rules on which versions differ.  start_batch_acks is the first value of the variable batch_acks.
+  \* Settings, and rules in which versions differ.  start_batch_acks is the first value of the variable batch_acks.
   \* Config in model/batch_acks/state.py explains them.
   batch_sizes, entries, start_batch_acks, max_ranges, max_ack_sets, max_ranges_in_metadata, cumulative_sets,
   cumulative_ack_is_validated_first, lists_are_atomic, zero_words_mean_whole, partial_acks_are_dirty,

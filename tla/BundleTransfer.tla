@@ -29,7 +29,7 @@ EXTENDS Integers, Sequences
 
 CONSTANTS
   None,
-  \* Settings, the variant, and rules on which versions differ.  Config in model/bundle_transfer/state.py explains them,
+  \* Settings, the variant, and rules in which versions differ.  Config in model/bundle_transfer/state.py explains them,
   \* and below it the fields and phases.
   brokers, topics, producers, consumers, window, deduplication, variant, stale_topics_closed_on,
   close_timeout_publishes, failed_close_evicts, unregistered_uses_view, session_loss, sends_ignored_while,

@@ -25,7 +25,7 @@
 EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
-  \* Settings, and rules on which clients differ.  Config in model/client_session/state.py explains them.
+  \* Settings, and rules in which clients differ.  Config in model/client_session/state.py explains them.
   deduplication, stored, initial_sequence_id, max_pending_messages, receiver_queue_size, batch_size, index_acks, shared,
   reconnection_restarts_sequence_ids, checksum_error_takes_oldest, checksum_error_ends_session,
   unknown_command_disconnects, cumulative_ack_hides_for_ever, tracker_uses_ack_set, filtered_messages_return_permits,
@@ -187,7 +187,7 @@ Receipted(s, id) ==
      ELSE IF id > pending[1] THEN Disconnected(s, "producer", "lookup")
      ELSE [WithResult(s, TRUE) EXCEPT !.producer.published = Max(@, id)]
 
-\* A ChecksumError.  An error of the oldest pending message fails this message.  For any other error, the rules on which
+\* A ChecksumError.  An error of the oldest pending message fails this message.  For any other error, the rules in which
 \* clients differ decide.
 ChecksumError(s, id) ==
   LET pending == s.producer.pending

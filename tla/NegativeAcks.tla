@@ -23,7 +23,7 @@
 EXTENDS NackTree
 
 CONSTANTS
-  \* Settings, and rules on which clients differ.  Config in model/negative_acks/machine.py explains them.
+  \* Settings, and rules in which clients differ.  Config in model/negative_acks/machine.py explains them.
   clock_unit, initial_time, redelivery_delay_ms, precision_bits, backoff, min_delay_ms, min_delay_applies_to,
   negative_delay, message_without_backoff, redelivery_count_of_id, due_clock, precision_unit, timer, interval_unit,
   repeated_nack, due_at_bucket_time, due_buckets, after_close, negative_ids,

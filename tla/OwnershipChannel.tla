@@ -32,7 +32,7 @@ EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   None,
-  \* Settings, and rules on which versions differ.  Config in model/ownership_channel/records.py explains them.
+  \* Settings, and rules in which versions differ.  Config in model/ownership_channel/records.py explains them.
   brokers, bundles, system_bundles, storage, session_expired_policy, transfer_order, versions, version_gap, removal,
   split_bundle, metadata_put, restart_resumes, clean_up_retries, disabled_channel_assigns, monitor_removes,
   source_of_owned_is_orphan, lookup_at_source, unregistered_broker_parks, election_is_rechecked, late_ack_moves_reader,

@@ -27,7 +27,7 @@ EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   None,
-  \* Settings, and rules on which versions differ.  start_batching is the first value of the variable batching.  Config
+  \* Settings, and rules in which versions differ.  start_batching is the first value of the variable batching.  Config
   \* in model/txn_log/state.py explains them.
   start_batching, max_records, max_active, max_ranges, max_ack_sets, max_ranges_in_metadata, batch_index_acks,
   batch_index_deletion, partial_deletes_are_dirty, metadata_ack_sets_are_recovered, range_cap_is_exact,

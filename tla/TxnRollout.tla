@@ -26,7 +26,7 @@ EXTENDS Integers, Sequences
 
 CONSTANTS
   None,
-  \* Settings, and rules on which versions and operators differ.  Config in model/txn_rollout.py explains them.
+  \* Settings, and rules in which versions and operators differ.  Config in model/txn_rollout.py explains them.
   brokers, stores, batch_index_acks, operators_follow_steps, last_ledgers_recorded, flag_is_read_at_open,
   batch_index_deletion_needs_batching,
   \* The values of the actions' arguments.  Brokers and stores are named by numbers from 0, so broker b is cluster[b +

@@ -26,7 +26,7 @@ EXTENDS Integers, Sequences, FiniteSets
 
 CONSTANTS
   None,
-  \* Settings, the environment of the writer, and rules on which versions differ.  Config in model/txn_writer/state.py
+  \* Settings, the environment of the writer, and rules in which versions differ.  Config in model/txn_writer/state.py
   \* explains them.
   batching, max_records, max_bytes, max_delay_ms, header_bytes, executor, writes, unserialisable_batch,
   unserialisable_unbatched, second_close, closed_buffer, size_limit, delay_from, close_buffered,
