@@ -1,7 +1,8 @@
 """Guarantees of a cursor's acknowledgements.
 
 The properties compute a mask of unacknowledged messages for each entry. The mask is 0 for a deleted entry, and has the
-bits of all messages for an entry without acks.
+bits of all messages for an entry without acks. A record is what a write of the cursor stores. A reset is a seek; it
+changes memory only when its write succeeds.
 """
 
 from __future__ import annotations

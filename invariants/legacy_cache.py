@@ -1,7 +1,8 @@
 """Guarantees of the range caches of branch 4.0, before PIP-430.
 
-The coverage goals show two problems that PIP-430 solves: an expired entry stays cached behind an unexpired one, and an
-eviction frees fewer bytes than requested.
+The policy is `EntryCacheDefaultEvictionPolicy.doEviction`. An entry is expired if its timestamp is the threshold of the
+time pass or earlier. The coverage goals show two problems that PIP-430 solves: an expired entry stays cached behind an
+unexpired one, and an eviction frees fewer bytes than requested.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Guarantees of the entry cache: sizes, insertion, eviction, removal, metrics; then coverage goals and liveness.
 
-`permits.py`, `reads.py`, `names.py` and `settings.py` beside this module have the other guarantees. The header of
-`model/entry_cache/machine.py` defines trigger, task, and held and open copies. An eviction task runs "at once" if
-`eviction_task` is "immediate": in the step that triggers the task.
+`permits.py`, `reads.py`, `names.py` and `settings.py` beside this module have the other guarantees. If an insertion
+makes the total size exceed the trigger, 98 % of the maximum, it schedules an eviction task; the task evicts down to the
+watermark. The task runs "at once", in the same step, if `eviction_task` is "immediate". Copies of entries that are held
+for pending requests have negative numbers; open copies, which readers have, have positive numbers.
 """
 
 from __future__ import annotations

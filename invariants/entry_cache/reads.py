@@ -1,6 +1,7 @@
 """Reads of the entry cache: hits, gaps, joined storage reads, their answers, and read counts.
 
-`model/entry_cache/shared_reads.py` describes requests, their parts, and joinable reads.
+A request is a call of a reader. Several requests may wait for one storage read; a storage read is joinable while later
+requests may wait for it, too. `model/entry_cache/shared_reads.py` describes the parts of a request.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Each delivery of a cached entry lowers its count by 1. The count should equal th
 when nobody needs the entry any more. The deliveries to come are those that will occur if no call of `INTERVENTIONS`
 occurs. Their number is the sum of three numbers:
 
-    copies    copies that share the entry's count and are not released: a pending request or a read has the copy, or the
-              copy is being sent
+    copies    copies (the `EntryImpl` of a reader) that share the entry's count and are not released: a pending request
+              or a read has the copy, or the copy is being sent
     cursors   active cursors that have not read the entry, and whose normal read has not requested the entry
     replays   subscriptions whose replay queue has the entry, and whose replay read does not include the entry
 

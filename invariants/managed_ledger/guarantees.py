@@ -1,9 +1,10 @@
 """Guarantees of a managed ledger: delivery, order, active cursors, reads, and the cache.
 
-`model/managed_ledger/state.py` defines "with counts", "without counts" and "held by a consumer". Each subscription has
-its own consumers, so several subscriptions may hold the same entry. The "trigger" is 98 % of the maximum size of the
-cache: a larger cache needs an eviction task, which shrinks the cache to the "watermark", the fraction
-`Config.watermark` of the maximum size. A cursor "caches reads" if its `isCacheReadEntry` is set.
+"With counts" means that `cacheEvictionByExpectedReadCount` is on. A consumer "holds" the entries in its pending acks.
+Each subscription has its own consumers, so consumers of several subscriptions may hold the same entry. The "trigger" is
+98 % of the maximum size of the cache: a larger cache needs an eviction task, which shrinks the cache to the
+"watermark", the fraction `Config.watermark` of the maximum size. A cursor "caches reads" if its `isCacheReadEntry` is
+set: without counts, entries that the cursor reads from storage are then cached.
 """
 
 from __future__ import annotations

@@ -152,11 +152,12 @@ def ack_is_rejected_iff_it_conflicts(cfg: Config, before: State, event: Event, a
 
     An individual ack conflicts with a pending individual ack of one of its messages, and with another transaction's
     cumulative ack of one of its messages. An ack with an ack set also conflicts if one of the messages that it acks is
-    acknowledged; an ack of a whole entry only if all messages of the entry are. A cumulative ack conflicts with any
-    cumulative ack of another transaction, with individual acks of other transactions up to its position, with a
-    cumulative ack of its own transaction at or after its position, and with a mark-delete position at or after its
-    entry. Acks whose records are not durable yet count as pending. A handle that detects conflicts after the append
-    rejects nothing here.
+    acknowledged. An ack of a whole entry conflicts only if all messages of the entry are acknowledged.
+
+    A cumulative ack conflicts with any cumulative ack of another transaction, with individual acks of other
+    transactions up to its position, with a cumulative ack of its own transaction at or after its position, and with a
+    mark-delete position at or after its entry. Acks whose records are not durable yet count as pending. A handle that
+    detects conflicts after the append rejects nothing here.
     """
     if before.status != "ready" or isinstance(event.outcome, Refused):
         return True
@@ -202,8 +203,8 @@ def cumulative_conflicts(
     ack = PositionAck(entry, event.arguments["ack_set"])
     if entry < s.cursor.first_unacked or any(owner != txn for owner, _ in cumulative):
         return True
-    # all cumulative acks are of this transaction; the new ack must cover a message that the latest one does not. Below
-    # the last entries of the two acks, both cover every message
+    # All cumulative acks are of this transaction. The new ack conflicts if it covers no message beyond the latest one.
+    # To find such a message, the last entries of both acks suffice: the acks cover every earlier entry completely.
     for _, own in cumulative[-1:]:
         if all(not covered(cfg, ack, n) & ~covered(cfg, own, n) for n in (own.entry, entry)):
             return True
@@ -219,8 +220,8 @@ def rejected_ack_is_not_logged(cfg: Config, before: State, event: Event, after: 
 
 
 @always(pending_acks, on=("written",))
-def message_of_completed_ack_is_not_pending_elsewhere(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When an individual ack completes, its messages are not pending individually in another transaction.
+def message_of_successful_ack_is_not_pending_elsewhere(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """When an individual ack succeeds, its messages are not pending individually in another transaction.
 
     `message_is_pending_in_at_most_one_transaction` checks every state, and cumulative acks too.
     """
@@ -236,8 +237,8 @@ def message_of_completed_ack_is_not_pending_elsewhere(cfg: Config, before: State
 
 
 @always(pending_acks, on=("written",))
-def completed_commit_has_acknowledged_all_acks(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When a commit completes, all messages that its transaction had pending are acknowledged and no longer pending.
+def successful_commit_has_acknowledged_its_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """When a commit succeeds, all messages that its transaction had pending are acknowledged and no longer pending.
 
     If the cursor stores no ack sets, messages of an ack with an ack set are no longer pending, but not acknowledged.
     """
@@ -256,7 +257,7 @@ def commit_covers_both_ack_types(cfg: Config, before: State, event: Event, after
 def commits_are_complete(
     cfg: Config, before: State, event: Event, after: State, *, with_cumulative: bool = False
 ) -> bool:
-    """Returns whether the messages of each completed commit are acknowledged, and its transaction has no pending acks.
+    """Returns whether the messages of each successful commit are acknowledged, and its transaction has no pending acks.
 
     If the log entry has an ack of the transaction after the commit, the transaction may have pending acks.
     `with_cumulative`: only commits with ack type Cumulative, of transactions that have a cumulative ack pending, are
@@ -294,8 +295,8 @@ def commit_of_every_batch_index_deletes_entry(cfg: Config, before: State, event:
 
 
 @always(pending_acks, on=("commit",))
-def commit_completes_after_record_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A commit of a transaction with pending acks completes only after its record is durable."""
+def commit_succeeds_only_after_record_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A commit of a transaction with pending acks succeeds only after its record is durable."""
     return is_error(event) or event.outcome.result == "queued" or event.arguments["txn"] not in in_memory(before)
 
 

@@ -134,7 +134,7 @@ def inverted_range_is_empty(cfg: Config, before: State, event: Event, after: Sta
 
 @always(range_cache, on=LOOKUPS)
 def lookup_returns_cached_entries_of_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup returns position, bytes and read count of exactly the readable entries in its range, by position.
+    """A lookup returns exactly the readable entries in its range, ordered by position, with bytes and read counts.
 
     With `hold`, the lookup opens a copy of each returned entry.
     """
