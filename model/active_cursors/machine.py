@@ -110,8 +110,8 @@ class Config(NamedTuple):
     untracked_keeps_position: Annotated[
         bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.updateCursor(null), before #26629"})
     ] = False
-    #: the list: whether the removal of a node stays pending when `add` gives a position to its cursor, which an earlier
-    #: `add` or `updateCursor` untracked. If the next flush rebuilds the list, the cursor then stays untracked
+    #: the list: the removal of a node is pending after `add` or `updateCursor` untracked its cursor. Whether it stays
+    #: pending when `add` gives the cursor a position; if the next flush rebuilds the list, the cursor is then untracked
     add_keeps_pending_removal: Annotated[
         bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.add"})
     ] = False

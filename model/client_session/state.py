@@ -57,7 +57,7 @@ class Config(NamedTuple):
     shared: Annotated[bool, Setting("subscriptionType", "Exclusive")] = False
 
     #: whether a reconnection before the first receipt restarts the sequence ids after the broker's last sequence id. No
-    #: effect if `initial_sequence_id` is set, or if the broker had a sequence id of the producer before
+    #: effect if `initial_sequence_id` is set, or if the first PRODUCER_SUCCESS had a sequence id (not -1)
     reconnection_restarts_sequence_ids: Annotated[
         bool, Rule(_OBSERVED, {True: f"{_CPP}, ProducerImpl::handleCreateProducer"})
     ] = False
