@@ -455,7 +455,9 @@ def test_wrong_batch_violates_its_property(cfg: Config, sizes: tuple[int, ...], 
     s, _ = after(cfg, *map(add, sizes))
     all_of_them = Write(1, True, tuple(range(1, len(sizes) + 1)), 4 + sum(sizes))
     names = broken(cfg, s, run(), Effects(len(sizes), (all_of_them,)))
-    assert [name for name in names if name.startswith(("record_is_plain", "entry_respects"))] == ([found] if found else [])
+    assert [name for name in names if name.startswith(("record_is_plain", "entry_respects"))] == (
+        [found] if found else []
+    )
 
 
 @pytest.mark.parametrize(
