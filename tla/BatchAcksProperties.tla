@@ -62,7 +62,7 @@ RecoveryInventsNoAcknowledgement ==
 
 \* If the cursor is not dirty and one record can hold all its acknowledgements, a record holds them: the record of the
 \* write in flight, or the durable record if no write is in flight or the write applies a reset.
-CleanCursorIsDurable ==
+CleanCursorIsDurableOrInFlight ==
   LET is_stored == writing = None \/ (writing # None /\ writing.applies)
       record == IF is_stored THEN durable ELSE writing.record
   IN ~dirty /\ Fits(memory) => IsSubset(record, memory)

@@ -21,6 +21,6 @@ ActiveCursorHasConsumers ==
 
 \* If storage answers, every read completes and is dispatched, and every sent entry is released.
 \* Fair: CompleteStorageRead, Dispatch, Release.
-EveryReadIsDispatched ==
+EveryReadEndsAndEverySentEntryIsReleased ==
   entry_cache.requests = <<>> /\ \A i \in DOMAIN subs : Reads(subs[i]) = {} /\ subs[i].sent = <<>>
 =============================================================================

@@ -28,7 +28,7 @@ OwnerIsSourceOfNextRecord ==
             new.source = old.dst /\ (new.state \in {"Releasing", "Splitting"} \/ AssigningFirst)]_vars
 
 \* A bundle that was split does not become active again after its record is Deleted or removed.
-DeletedBundleIsNotAssignedAgain ==
+SplitBundleDoesNotBecomeActiveAgain ==
   [][\A k \in Bundles :
        is_split[k] /\ StateOf(settled[k]) \in {"Deleted", "Init"} =>
          StateOf(settled'[k]) \notin InFlight \cup {"Owned"}]_vars

@@ -94,8 +94,8 @@ MessageIsPendingInAtMostOneTransaction ==
 -----------------------------------------------------------------------------
 (* Requests. *)
 
-\* A commit of a transaction with pending acks completes only after its record is durable.
-CommitCompletesAfterRecordIsDurable ==
+\* A commit of a transaction with pending acks succeeds only after its record is durable.
+CommitSucceedsOnlyAfterRecordIsDurable ==
   \A txn \in DOMAIN InMemory(Contents) \cap commit_txn, watermark \in commit_low_watermark :
     AfterCommitOrAbort(Contents, "commit", txn, watermark).replies = {}
 
