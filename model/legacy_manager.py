@@ -183,13 +183,13 @@ def add_to_counters(s: State, **more: int) -> State:
     return s._replace(counters=s.counters._replace(**{k: getattr(s.counters, k) + n for k, n in more.items()}))
 
 
-def remove_lowest(s: State, cache: int, number: int) -> tuple[State, Removed]:
-    """Removes the entries at the `number` lowest positions of a cache, and counts them as evicted."""
+def remove_lowest(s: State, cache: int, count: int) -> tuple[State, Removed]:
+    """Removes the entries at the `count` lowest positions of a cache, and counts them as evicted."""
     entries = entries_of(s.caches[cache])
-    if not number:
+    if not count:
         return s, NOTHING
-    s = add_to_counters(with_cache(s, cache, entries[number:]), evicted_entries=number)
-    return s, number_and_bytes(entries[:number])
+    s = add_to_counters(with_cache(s, cache, entries[count:]), evicted_entries=count)
+    return s, number_and_bytes(entries[:count])
 
 
 # ---- inserting ----------------------------------------------------------------------------------------

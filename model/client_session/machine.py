@@ -23,7 +23,8 @@ properties are guarantees of the client. `state.py` has the state. A handler is 
                   unacknowledged messages, and the client drops the messages in its receiver queue and in flight
     CLOSE         A handler tries once to connect to the URL of the command, without lookup. If there is no URL, or this
                   attempt fails, the handler looks the topic up
-    refusal       After a retryable refusal of any request, also the first one, a handler sends the request again
+    refusal       After a retryable refusal of PRODUCER or SUBSCRIBE, also of the first one, a handler sends the command
+                  again
 
 The reference differs from shipped versions in rules of `Config` (see `fuzz/defects/`). The broker's commands reach a
 handler in order, and the producer's sends reach the broker in order. FLOW, ACK and REDELIVER reach the broker at once.

@@ -1,4 +1,4 @@
-"""Which acks a commit or abort ends, and how the records of the log are replayed.
+"""The pending acks to which a commit or abort applies, and how the records of the log are replayed.
 
 Models `PendingAckHandleImpl.internalCommitTxn`, `internalAbortTxn` and the `handle...Recover` methods that
 `MLPendingAckReplyCallBack` calls. In the reference, a replay compares an ack with the persisted cursor, not with the
@@ -32,14 +32,14 @@ from model.pending_acks.state import (
 
 
 class EndedAcks(NamedTuple):
-    """The pending acks that a commit or abort ends."""
+    """The pending acks to which a commit or abort applies."""
 
     individual: tuple[PositionAck, ...]
     cumulative: CumulativeAck | None
 
 
 def ended_acks(cfg: Config, s: State, record: LogRecord, *, replayed: bool) -> EndedAcks:
-    """`internalCommitTxn`, `internalAbortTxn`: returns the acks that a commit or abort ends.
+    """`internalCommitTxn`, `internalAbortTxn`: returns the acks to which a commit or abort applies.
 
     In the reference, these are all pending acks of the transaction. In master 2026-07, the ack type of the record
     selects individual or cumulative acks, and a replayed commit or abort of type Cumulative applies to the cumulative
@@ -55,7 +55,7 @@ def ended_acks(cfg: Config, s: State, record: LogRecord, *, replayed: bool) -> E
 
 
 def without_ended_acks(s: State, txn: int, ended: EndedAcks) -> State:
-    """Returns the state without the acks that the commit or abort of a transaction ends."""
+    """Returns the state without the acks to which the commit or abort of a transaction applies."""
     pending = without_txn(s.individual_acks, txn) if ended.individual else s.individual_acks
     return s._replace(
         individual_acks=pending, cumulative_ack=None if ended.cumulative is not None else s.cumulative_ack
