@@ -45,7 +45,7 @@ Simplifications, under every profile:
   * A pending unload completes at a Deleted or forced Free record. `UnloadManager` waits until the record is removed.
   * A broker that begins to shut down resigns as leader, and rejects unloads and splits. In Pulsar, `disableBroker`
     resigns last, and a channel in state Disabled still publishes unloads and splits.
-  * `recovery.py` lists two more.
+  * `recovery.py` lists three more.
 
 Not modelled: topics and clients (see `model/bundle_transfer`); time (a timeout may fire in any state); the choice of a
 broker by load; two leaders; a compaction in progress (`jump` reads to the end of the topic);

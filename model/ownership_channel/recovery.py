@@ -15,6 +15,7 @@ Simplifications, under every profile:
     checks the broker's health, and cancels only a clean-up that has not started to run.
   * One run of the monitor schedules clean-ups of both brokers of a record. `monitorOwnerships` schedules the clean-up
     of the source, and in its next run the clean-up of the destination.
+  * A clean-up begins even if no broker is elected leader. `doCleanup` skips it then, also at shutdown.
 """
 
 from __future__ import annotations
