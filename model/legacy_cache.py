@@ -196,7 +196,7 @@ def put(cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, t
 def put_mismatched(
     cfg: Config, s: State, cache: Cache, position: Position, value_position: Position, bytes: Bytes
 ) -> Step[State, bool]:
-    """`RangeCache.put` with its own key: IllegalArgumentException if the value's position differs.
+    """`RangeCache.put` with an explicit key: IllegalArgumentException if the value has another position.
 
     Otherwise the same as `put`, with the current time as timestamp.
     """

@@ -274,7 +274,7 @@ def stays_counted(cfg: Config, e: Entry) -> bool:
 
 
 def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[State, Removed]:
-    """Orphans the copies of entries that left queue and stash. Subtracts and counts those not `stays_counted`."""
+    """Orphans the copies of entries that left queue and stash; counts and subtracts an entry unless `stays_counted`."""
     sizes, orphaned_copies, entries, freed = list(s.sizes), s.orphaned_copies, 0, 0
     for e in gone:
         if not stays_counted(cfg, e):
@@ -312,7 +312,7 @@ def put(
 def put_mismatched(
     cfg: Config, s: State, cache: Cache, position: Position, value_position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """`RangeCache.put` with its own key: IllegalArgumentException if the value's position differs, otherwise `put`."""
+    """`RangeCache.put` with an explicit key: IllegalArgumentException if the value has another position, else `put`."""
     if position != value_position:
         return refused(s, "illegal_argument", "the value's position is not the key")
     return put(cfg, s, cache, position, bytes, expected_reads)
