@@ -195,7 +195,7 @@ class AckSets:
         if current.entry != other.entry:
             return -1 if current.entry < other.entry else 1
         ours, theirs = first_bit(current.ack_set), first_bit(other.ack_set)
-        # -1: all messages are acknowledged, and the position is the largest. So with a -1 the sign is reversed
+        # -1, no unacknowledged message or no ack set, is after every message: so with a -1 the sign is reversed
         return theirs - ours if ours < 0 or theirs < 0 else ours - theirs
 
     # ---- for the engines

@@ -10,8 +10,8 @@ positions of the tracked cursors are keys of an order, duplicates included:
               search in the block of the position
     slowest   the first key
 
-In the costs, n is the number of tracked cursors. A dictionary operation counts as one step. So does a shift or copy of
-keys or blocks in memory: of a block, about n/64 words.
+In the costs, n is the number of tracked cursors. A dictionary operation counts as one step. So does moving the keys of
+a block in memory, which are about n/64.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Acknowledgements of a cursor, with indexes.
 
-Implements the `reference` rules and all settings of `model/batch_acks`. A record is what a write of the cursor stores.
-n, k and l are the numbers of ranges of deleted entries after the mark-delete position, of entries with an ack set, and
-of ledgers:
+Implements the `reference` rules and all settings of `model/batch_acks`. As there, entries are numbered from 0 across
+all ledgers, and a record is what a write stores. There are l ledgers, n ranges of deleted entries after the mark-delete
+position, and k entries with an ack set:
 
     deleted   ranges in order, none across the end of a ledger, as two lists: an acknowledgement is a binary search, and
               ranges that the mark-delete position passes are cut off in front
@@ -53,7 +53,7 @@ def after_reset(reset: Reset) -> Snapshot:
 
 
 class Ledgers:
-    """The number of entries of each ledger, and the number of its first entry."""
+    """The ledgers: `counts` has the number of entries of each, `firsts` the entry that is or will be its first."""
 
     __slots__ = ("counts", "firsts", "total")
 
@@ -191,7 +191,7 @@ class BatchAcks:
         self._durable = Snapshot(0, (), (), ())
         self._dirty = False
         self._writing: tuple[Snapshot, tuple[Reset, ...], Reset | None] | None = None
-        self._queued: list[Queued] = []
+        self._queued: list[Queued] = []  # None is a flush
         self._reading = False
         self._batch_acks = cfg.batch_acks
         self._next_ticket = 1
@@ -232,18 +232,19 @@ class BatchAcks:
         return None
 
     def _missing(self, position: Position, path: str) -> Refused | None:
-        """Returns the refusal of a position without entry; None if the position is after the last entry.
+        """Returns the refusal of a position where no entry is.
 
-        The caller refuses a position after the last entry.
+        Returns None for a position after the last entry, which the caller refuses. `path`: where an error message finds
+        the position in the arguments.
         """
         if self._ledgers.is_after_last_entry(position):
             return None
         return Refused("illegal_argument", f"{path}position is {list(position)}, where no entry is")
 
     def _requested_mask(self, mask: int) -> int | None:
-        """Returns the mask of the messages that an ack leaves unacknowledged.
+        """Returns the mask of the messages that an ack leaves unacknowledged; 0 if the ack is for the whole entry.
 
-        Returns None if the ack has no effect: it has an ack set, and the cursor stores no ack sets.
+        Returns None if the ack has an ack set and the cursor stores none: then the ack leaves its entry unchanged.
         """
         return mask if mask == 0 or self._batch_acks else None
 
@@ -319,7 +320,7 @@ class BatchAcks:
         if refusal is not None:
             return refusal
         requested = self._requested_mask(mask)
-        # requested == 0: the ack is for the whole entry, which is then before the target
+        # All entries before `target` are acknowledged: also `entry` itself if the ack is for all of it (requested is 0)
         if entry is None or entry + (requested == 0) < self._first_unacked:
             return Refused(
                 "illegal_argument", f"position is {_AFTER_LAST_ENTRY if entry is None else _BEFORE_MARK_DELETE}"
@@ -402,7 +403,7 @@ class BatchAcks:
             self._dirty = False
 
     def _start_queued(self) -> None:
-        """Starts the queued operations if nothing is in flight."""
+        """Starts the queued operations if nothing is in flight. A flush alone is dropped if nothing is dirty."""
         if self._queued and not self._reading and self._writing is None:
             if self._dirty or self._queued != [None]:
                 self._start_write(self._queued)
@@ -410,7 +411,7 @@ class BatchAcks:
                 self._queued = []
 
     def flush(self) -> bool:
-        """Starts a write, or queues it. O(n + k)."""
+        """Starts a write if memory is dirty, or queues it. Returns whether a write started. O(n + k)."""
         if not self._dirty:
             return False
         if self._reading or self._writing is not None:
@@ -471,6 +472,7 @@ class BatchAcks:
             return refusal
         if given == 0:
             return Refused("illegal_argument", "ack_set leaves nothing of the entry")
+        # None: all messages of the entry remain
         if not self._batch_acks or given == (1 << self._size(to)) - 1:
             given = None
         requested = Reset(self._next_ticket, to, given)

@@ -4,11 +4,12 @@ Implements the `reference` rules and all settings of `model/bundle_transfer`.
 
     ledger     an object. It is sealed when its writer closes it, or when another broker recovers it; then it accepts no
                writes
-    session    an object, to which the adds in flight of the session refer. It knows whether the session is open: only
-               then does an add get a receipt
+    session    an object, to which the adds in flight of the session refer. An add gets a receipt only if the session is
+               still open
     topic      stores the highest sequence id of each producer, so deduplication of a send is O(1)
 
-All steps are O(1) except those that concern all clients of a topic, or all topics of a broker.
+All steps are O(1) except those that concern all clients or brokers of a topic, all topics of a broker, the unconfirmed
+entries of a ledger, or all pending messages of a client.
 """
 
 from __future__ import annotations
@@ -48,7 +49,10 @@ class _Session:
 
 
 class _Ledger:
-    """A ledger. Its unconfirmed entries are the adds of its writer's topic object, or `left` if the writer is gone."""
+    """A ledger. Its unconfirmed entries are the adds in flight of the topic object that writes it.
+
+    If this topic object is gone, they are in `left` (in the model: `abandoned`).
+    """
 
     __slots__ = ("left", "sealed")
 
@@ -217,7 +221,10 @@ class BundleTransfer:
         return self._apply(broker, self._end)
 
     def _apply(self, broker: int, view: int) -> str:
-        """Applies a record and sets the broker's duty. The source of Releasing fences its topics. Returns the state."""
+        """Applies a record, sets the broker's duty, and returns the record's state.
+
+        On Releasing, the source fences its open topics (phase "closing"), and forgets those that it is loading.
+        """
         b = self._brokers[broker]
         b.view, b.duty = view, ""
         r = self._seen(broker)
@@ -236,7 +243,7 @@ class BundleTransfer:
     def publish(self, broker: int) -> Refused | bool:
         """Appends the record of the broker's duty. O(topics).
 
-        Returns False if the broker lags: readers would reject the record, so it is left out.
+        Returns False if the broker has not applied every record: readers would reject its record, so none is appended.
         """
         b = self._brokers[broker]
         if not b.duty:
@@ -273,7 +280,7 @@ class BundleTransfer:
         self._records.append(Record("owned", owner, source if source != owner else None, True))
 
     def override(self, owner: int) -> Refused | None:
-        """Reassigns a bundle whose owner, or during a transfer whose source or destination, is not registered."""
+        """Reassigns the bundle if a broker of the newest record is not registered: owner, source or destination."""
         r = self._records[-1]
         is_orphan = not self._brokers[r.dst].registered
         if r.state != "owned" and r.source is not None:
@@ -359,7 +366,10 @@ class BundleTransfer:
         return None
 
     def open_topic(self, topic: int, broker: int, kept: int) -> Refused | Failed | int:
-        """Seals the last ledger, keeps the first `kept` of its unconfirmed entries, and opens a new ledger."""
+        """Seals the last ledger, keeps the first `kept` of its unconfirmed entries, and opens a new ledger.
+
+        Returns the length of the log. The load fails if the broker does not own the bundle any more.
+        """
         t = self._topics[topic]
         o = t.objects[broker]
         if o is None or o.phase != "loading":
@@ -369,13 +379,13 @@ class BundleTransfer:
                 return Refused("not_enabled", "the broker does not own the bundle yet")
             t.objects[broker] = None
             return Failed("not_ready", "the broker does not own the bundle any more")
-        stored = t.last.left
+        unconfirmed = t.last.left
         if not t.last.sealed:
-            stored = [entry for other in t.objects if other and other.ledger is t.last for entry, _ in other.adds]
-        if kept > len(stored):
+            unconfirmed = [entry for other in t.objects if other and other.ledger is t.last for entry, _ in other.adds]
+        if kept > len(unconfirmed):
             return Refused("illegal_argument", "the ledger has fewer unconfirmed entries")
         t.last.sealed = True
-        for entry in stored[:kept]:
+        for entry in unconfirmed[:kept]:
             t.append(entry)
         t.last = o.ledger = _Ledger()
         o.phase, o.cursor = "open", t.cursor
@@ -442,7 +452,7 @@ class BundleTransfer:
         return r.dst
 
     def clean_up(self, topic: int, broker: int) -> Refused | bool:
-        """Forgets the older topic objects and returns False, or else removes a disconnected topic object."""
+        """Forgets the older topic objects and returns False; without any, removes a disconnected one, returns True."""
         t = self._topics[topic]
         o = t.objects[broker]
         if o is None or not (o.older or o.phase == "disconnected"):
@@ -583,7 +593,7 @@ class BundleTransfer:
         return c.begun - 1
 
     def receive(self, topic: int, client: int) -> Refused | int:
-        """Handles a command at the client."""
+        """Handles a command at the client. Returns how many of the client's commands in flight are dropped."""
         t = self._topics[topic]
         if not 0 <= client < len(t.clients):
             return _NO_CLIENT
@@ -695,6 +705,7 @@ def _load_topic(topic: _Topic, t: Topic) -> None:
         client.phase, client.peer, client.paused = c.phase, c.peer, c.paused
         client.begun, client.done = c.begun, c.done
         client.up, client.down = deque(c.up), deque(c.down)
+        # the session is open if the broker has sent `success`, and no close command
         kinds = {command.kind for command in c.down}
         client.session.open = "close" not in kinds and (c.phase == "ready" or "success" in kinds)
     ended = _Session()

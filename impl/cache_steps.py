@@ -1,4 +1,4 @@
-"""Range caches with threads, as mutable objects.
+"""Range caches and their threads.
 
 Implements the `reference` rules and all settings of `model/cache_steps`, on the broker's structures:
 
@@ -35,7 +35,7 @@ class Wrapper:
         self.holder: Thread | None = None
 
     def recycle(self) -> None:
-        """Clears every field and returns to the pool. O(1)."""
+        """Clears the key and the flags, and puts the wrapper into the pool. O(1)."""
         self.key = None
         self.accessed = False
         self.released = False
@@ -318,7 +318,7 @@ class CacheThreads:
         return None
 
     def measure(self) -> int | Refused:
-        """Begins a size pass if the total is above trigger and target; returns the bytes to free. O(1)."""
+        """Begins a size pass if the total is above trigger and target. Returns the bytes to free, else 0. O(1)."""
         me = self._eviction
         if me.at != "measure":
             return ELSEWHERE

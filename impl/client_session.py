@@ -1,9 +1,10 @@
 """A client's session with its broker.
 
-Implements the `reference` rules and all settings of `model/client_session`. The model's `Link`, `Producer`, `Consumer`
-and `Reply` describe attributes and replies. The subscription keeps the first message
-that is not acknowledged, and a set of acknowledged ones after it. Queues are deques; the highest sequence id is kept.
-Every step is O(1) or O(number of messages that it moves), with three exceptions: a delivery skips acknowledged entries,
+Implements the `reference` rules and all settings of `model/client_session`. Attributes are described in the model's
+`Link`, `Producer` and `Consumer`, replies in `Reply`. The subscription keeps the first message that is not
+acknowledged, and a set of acknowledged ones after it. The highest sequence id of the log is stored, not searched.
+
+A step costs O(1), or O(number of messages that it moves). Three steps also scan: a delivery skips acknowledged entries,
 an ack at the broker and a redelivery scan the replay queue, and a cumulative ack scans the received messages and acks.
 """
 
@@ -94,7 +95,7 @@ class ClientSession:
         self._queue: deque[int] = deque()
         self._available_permits = 0
         self._taken: set[int] = set()
-        self._tracked: dict[int, set[int]] = {}  # by entry
+        self._tracked: dict[int, set[int]] = {}  # entry of a partly acknowledged batch -> its acknowledged messages
         self._grouped: set[int] = set()
         self._cumulative = -1
 
@@ -121,7 +122,7 @@ class ClientSession:
         return None
 
     def _last(self, handler: Handler) -> int:
-        """Returns the last sequence id in a success reply; -1 without deduplication, 0 for a consumer."""
+        """Returns the value of a success reply: for a producer the last sequence id, or -1 without deduplication."""
         if handler == "consumer":
             return 0
         return self._highest if self._cfg.deduplication else -1
@@ -144,7 +145,7 @@ class ClientSession:
         return None
 
     def close(self, handler: Handler, redirect: bool) -> Refused | None:
-        """Closes a session or a request."""
+        """Closes a session, or a request before it is answered (the session is then "closed", see `late_success`)."""
         link = self._links[handler]
         if link.session not in ("requested", "open"):
             return _NO_SESSION
@@ -160,7 +161,7 @@ class ClientSession:
         return None
 
     def late_success(self, handler: Handler) -> Refused | None:
-        """Answers a closed request."""
+        """Answers a request with success after it was closed."""
         link = self._links[handler]
         if link.session != "closed":
             return _NO_SESSION
@@ -181,7 +182,7 @@ class ClientSession:
         return "ignored"
 
     def _leave(self, handler: Handler, phase: str = "lookup") -> str:
-        """Ends a handler's connection: commands in flight are lost. Returns "disconnected"."""
+        """Ends a handler's connection: commands in flight and the broker's session are lost. Returns "disconnected"."""
         self._links[handler].leave(phase)
         if handler == "producer":
             self._up.clear()
@@ -444,7 +445,7 @@ class ClientSession:
                 heapify(self._replay)
 
     def negative_acknowledge(self, message: int) -> Refused | None:
-        """Requests the redelivery of an entry, or of all messages."""
+        """Requests the redelivery of an entry or, without a shared subscription, of all unacknowledged messages."""
         if message not in self._taken:
             return _NOT_TAKEN
         self._taken.remove(message)

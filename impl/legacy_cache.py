@@ -84,9 +84,10 @@ class OrderedCache:
 
 
 def proportional_shares(sizes: list[tuple[int, int]], bytes_to_free: int) -> list[tuple[int, int]]:
-    """Returns the largest caches that together hold half of all bytes, each with its share of the bytes to free.
+    """Returns the fewest, largest caches that hold at least half of all bytes, each with the bytes to free in it.
 
-    `sizes` has each cache with its size. A cache with a share of 0 is left out. O(n log n).
+    The shares are proportional to the sizes. `sizes` has each cache with its size. A cache with a share of 0 is left
+    out. O(n log n).
     """
     half = sum([size for _, size in sizes]) // 2
     by_size = sorted(sizes, key=lambda each: each[1], reverse=True)

@@ -1,6 +1,7 @@
-"""The caches of a broker of branch 4.0, before PIP-430, as `OrderedCache` of `impl/legacy_cache`.
+"""The caches of a broker of branch 4.0, before PIP-430.
 
-Implements the `reference` rules and all settings of `model/legacy_manager`.
+Implements the `reference` rules and all settings of `model/legacy_manager`. Each cache is an `OrderedCache` of
+`impl/legacy_cache`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from model.positions import Position
 from model.range_cache import Removed
 from model.watermark import TRIGGER_SHARE
 
-#: The failure of the policy if there is nothing to free or no cache.
+#: The failure of the eviction policy if there is nothing to free or no cache.
 _NO_POLICY = Failed("illegal_argument", "the policy needs bytes to free and at least one cache")
 
 
@@ -53,9 +54,11 @@ class LegacyManager:
     # ---- inserting
 
     def insert(self, cache: int, position: Position, bytes: int) -> bool | Failed:
-        """Inserts an entry; if the total size is above the trigger, first schedules a task, or runs an immediate one.
+        """Inserts an entry unless the total size has reached the limit, or the position is cached.
 
-        Complexity of OrderedCache.add, and of an eviction if the task runs.
+        First starts an eviction task if the total size is above the trigger and no task is pending: the task is queued,
+        or runs at once. The limit applies to the size before the task. Complexity of OrderedCache.add, and of an
+        eviction if the task runs.
         """
         home = self._use(cache)
         if home is None:

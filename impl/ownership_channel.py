@@ -161,7 +161,8 @@ class OwnershipChannel:
         self._topic = cfg.storage == "system_topic"
         self._leader: int | None = 0
         self._leader_knows = True
-        self._stored: list[Data | None] = [None] * cfg.bundles  # by bundle: the last accepted record, also of the topic
+        #: `State.settled`: by bundle, the last record that the store, or a reader of the whole topic, has accepted
+        self._stored: list[Data | None] = [None] * cfg.bundles
         self._log: list[Message] = []
         self._split = [False] * cfg.bundles
         self._brokers = [_Broker([None] * cfg.bundles, 0) for _ in range(cfg.brokers)]
@@ -181,10 +182,11 @@ class OwnershipChannel:
             self._apply(broker, bundle, data)
 
     def _apply(self, broker: int, bundle: int, data: Data | None) -> None:
-        """Puts a record into a broker's view and calls the handler.
+        """Puts a record into a broker's view, calls the handler, and ends the clean-ups that are done.
 
         A record that is not in flight completes the parked lookup. A record that ends a transfer or the ownership
-        completes the pending unload. A disabled channel only ends the lookup, unless the record is forced.
+        completes the pending unload. A disabled channel handles forced records only: any other record just ends the
+        lookup.
         """
         at = self._brokers[broker]
         at.view[bundle] = data
@@ -372,7 +374,10 @@ class OwnershipChannel:
         self._leader_knows = self._leader_knows and self._leader is not None
 
     def _deregister(self, broker: int) -> None:
-        """Deletes a broker's registry entry. Another broker that is leader, if it knows, schedules a clean-up."""
+        """Deletes a broker's registry entry.
+
+        The leader schedules a clean-up if it is another broker, knows that it is the leader, and has a session.
+        """
         self._brokers[broker].registered = False
         leader = self._leader if self._leader_knows else None
         if leader is not None and leader != broker and self._brokers[leader].session != "Unstable":
@@ -501,7 +506,10 @@ class OwnershipChannel:
     # ---- clean-ups ----
 
     def _replacement(self, data: Data, target: int | None, dst: int | None, *, graceful: bool) -> Data:
-        """Returns the record that overrides an orphan of the target, or a stuck record (target None)."""
+        """Returns the record that overrides an orphan of the target, or a stuck record (target None).
+
+        `graceful`: the target itself gives its bundles away, while it shuts down.
+        """
         version = data.version_id + 1
         source = target if data.state == "Owned" else data.source_broker
         if dst is None:
@@ -514,7 +522,7 @@ class OwnershipChannel:
 
     def start_clean_up(self, broker: int, target: int, healthy: bool) -> bool | Refused:
         at = self._brokers[broker]
-        # refused also if there is no clean-up of the target, or if it runs
+        # `get` returns True if there is no clean-up of the target, and if the clean-up runs already
         if at.clean_ups.get(target, True) or (healthy and not self._brokers[target].up):
             return Refused("not_enabled", "no clean-up of the target is scheduled, or the target is down, not healthy")
         del at.clean_ups[target]
@@ -531,9 +539,9 @@ class OwnershipChannel:
         ordinary = self.cfg.bundles - self.cfg.system_bundles
         if bundle >= ordinary and any(_is_orphan(each, target) for each in at.view[: max(ordinary, 0)]):
             return Refused("not_enabled", "ordinary bundles come first")
-        others = any(other.registered for number, other in enumerate(self._brokers) if number != target)
+        has_other = any(other.registered for number, other in enumerate(self._brokers) if number != target)
         is_fit = dst is not None and dst != target and self._brokers[dst].registered
-        if (others and not is_fit) or (not others and dst is not None):
+        if (has_other and not is_fit) or (not has_other and dst is not None):
             return Refused("not_enabled", "the destination must be another registered broker; None if there is none")
         self._write(broker, bundle, self._replacement(data, target, dst, graceful=broker == target))
         return data.version_id + 1

@@ -4,10 +4,10 @@ Implements the `reference` rules and all settings of `model/range_cache`:
 
     queue     double-ended queue of wrappers: the cost of a pass is the number of wrappers that it removes, requeues or
               finds detached; it does not depend on the number of caches and entries
-    cache     ledger -> page of 64 entry ids -> wrapper: O(1) insertion and lookup; the cost of a range depends on the
-              pages in its ledgers (`PagedRangeCache.between`)
-    handler   one object shared by a wrapper and the open copies of its entry. For an entry that has no handler in the
-              model, an object without a count
+    cache     ledger -> page of 64 entry ids -> wrapper: O(1) insertion and lookup; a range costs as much as
+              `PagedRangeCache.between`
+    handler   one object shared by a wrapper and the open copies of its entry. If an entry has no handler in the model,
+              its object has no count (None)
 
 Complexities count dictionary and queue operations as one.
 """
@@ -33,7 +33,7 @@ def page_of(entry: int) -> int:
 
 
 class ReadCountHandler:
-    """An expected read count; None stands for an entry without a handler."""
+    """The expected read count of an entry. `expected` is None if the entry has no handler in the model."""
 
     __slots__ = ("expected",)
 
@@ -56,9 +56,10 @@ class ReadCountHandler:
 
 
 class Wrapper:
-    """A slot of the removal queue, with its entry.
+    """A cached entry, also an element of the removal queue.
 
-    `live` is false when the slot is detached: its entry was removed. `released`: the cached value was deallocated.
+    `live` is false once the wrapper is detached: its entry was removed by position, or evicted. `released`: the cached
+    value was deallocated.
     """
 
     __slots__ = (
@@ -325,7 +326,10 @@ class RangeCaches:
         return Removed(removed, freed)
 
     def evict_to_watermark(self) -> Removed:
-        """Runs a size pass if the total size exceeds the trigger. O(caches), then as size_pass."""
+        """Runs a size pass down to the watermark, if the total size exceeds the trigger and the watermark.
+
+        O(caches), then as `size_pass`.
+        """
         total = sum([home.bytes for home in self._caches])
         excess = total - int(self.cfg.max_bytes * self.cfg.watermark)
         if excess <= 0 or total <= int(self.cfg.max_bytes * TRIGGER_SHARE):
@@ -337,7 +341,7 @@ class RangeCaches:
     def non_evictable_size(self) -> Removed:
         """Counts the entries without a read count or with expected reads, and their bytes. O(queue).
 
-        Drops detached wrappers.
+        Also drops the detached wrappers from the queue.
         """
         self._queue = deque([wrapper for wrapper in self._queue if wrapper.live])
         kept = [w.bytes for w in self._queue if w.handler.expected is None or w.handler.expected >= 1]

@@ -162,7 +162,7 @@ class TxnRollout:
         if self._old:
             return Refused("illegal_state", "a broker is old")
         self._turn(broker, True)
-        # later ledgers may have batches
+        # what is recorded is no longer the last ledger with batches: later ledgers may have batches, too
         for store in self._stores:
             store.last_batched_ledger = None
         return None

@@ -4,12 +4,12 @@ Implements the `reference` rules and all settings of `model/managed_ledger`:
 
     cache        `impl/entry_cache`. All copies of an entry share one handler, which has the expected read count
     cursors      `impl/active_cursors`, an order-statistics container
-    consumers    for each consumer, the entries that it holds; for each key, the number of entries that each consumer
-                 holds
+    consumers    for each consumer, the entries that it holds; for each key and consumer, how many of these entries have
+                 the key
     replay       a sorted list of all entries of the replay queue, and a sorted list for each key
     readers      for each request to the cache, the subscription that made the request, and the kind of the read
 
-Private methods name a subscription by its number. Complexities count dictionary operations as one.
+In private methods, `number` is the number of a subscription. Complexities count dictionary operations as one.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ManagedLedger:
         return self._valid_from(Position(position.ledger, position.entry + 1))
 
     def add_entry(self) -> Added:
-        """Adds an entry, and caches it if a cursor is active or in the grace period.
+        """Adds an entry. Caches it if a cursor is active, or during the grace period; a shadow topic never caches it.
 
         Cost as `TopicCache.store_entry`, and of an eviction that the entry triggers.
         """
@@ -113,9 +113,9 @@ class ManagedLedger:
         return sub.mark_delete if self._by_mark else sub.read_position
 
     def _cursor_moved(self, number: int, was: Position) -> None:
-        """Updates a cursor's position in the container, unless it is still `was`. O(log subscriptions).
+        """Updates a cursor's position in the container if the position is no longer `was`. O(log subscriptions).
 
-        Without counts, also removes entries from the cache if the slowest position changed.
+        Without counts, also removes the entries before the slowest position from the cache if this position changed.
         """
         now = self._tracked(self._subscriptions[number])
         if now == was:
@@ -151,9 +151,9 @@ class ManagedLedger:
         self._set_read_position(number, self._after(self._subscriptions[number].mark_delete))
 
     def _set_mark_delete(self, number: int, mark: Position) -> None:
-        """Moves the mark-delete position, also over directly following acknowledged entries.
+        """Moves the mark-delete position to `mark`, and on over acknowledged entries that directly follow.
 
-        O(individually deleted entries + held entries + replay queue).
+        O(individually deleted entries + held entries), and `ReplayQueue.remove` for each entry that leaves the queue.
         """
         sub = self._subscriptions[number]
         was = self._tracked(sub)
@@ -175,7 +175,10 @@ class ManagedLedger:
     # ---- consumers
 
     def connect(self, subscription: int, consumer: int) -> Refused | None:
-        """Adds a consumer. O(entries that consumers hold)."""
+        """Adds a consumer. The first one, or a new active consumer of a failover subscription, restarts the dispatcher.
+
+        Cost as `_restart`.
+        """
         sub = self._subscriptions[subscription]
         if consumer in sub.consumers:
             return Refused("illegal_state", "the consumer is connected")
@@ -189,7 +192,10 @@ class ManagedLedger:
         return None
 
     def _restart(self, number: int) -> None:
-        """Drops all held entries, and rewinds the cursor, now or when its reads end. O(entries that consumers hold)."""
+        """Drops all held entries, and cancels outstanding reads. Cost as `LiveSubscription.drop_all` for each consumer.
+
+        The cursor is rewound now if no read is outstanding, otherwise when a cancelled read ends.
+        """
         sub = self._subscriptions[number]
         for connected in sub.consumers.values():
             sub.drop_all(connected)
@@ -199,7 +205,7 @@ class ManagedLedger:
             self._rewind(number)
 
     def disconnect(self, subscription: int, consumer: int) -> Refused | None:
-        """Removes a consumer. O(entries that it holds, and replay queue)."""
+        """Removes a consumer. Cost as `drop_all`, and as `ReplayQueue.add` or `remove` for each entry that moves."""
         sub = self._subscriptions[subscription]
         connected = sub.consumers.get(consumer)
         if connected is None:
@@ -227,9 +233,10 @@ class ManagedLedger:
         return None
 
     def redeliver(self, subscription: int, consumer: int) -> Refused | None:
-        """Puts the entries that a consumer holds into the replay queue. O(entries that it holds).
+        """Puts the entries that a consumer holds into the replay queue. Cost as `disconnect`.
 
-        The active consumer of a failover subscription restarts the subscription instead, as `_restart`.
+        In a failover subscription, the active consumer restarts the dispatcher instead (`_restart`); another consumer
+        holds nothing.
         """
         sub = self._subscriptions[subscription]
         connected = sub.consumers.get(consumer)
@@ -246,11 +253,11 @@ class ManagedLedger:
     def read_more_entries(self, subscription: int) -> Started | Refused:
         """Starts a replay read or a normal read. O(replay queue, and the entries of the read)."""
         sub = self._subscriptions[subscription]
-        consumers = sub.order()[:1] if sub.type == "failover" else list(sub.consumers.values())
+        consumers = sub.consumers_by_number()[:1] if sub.type == "failover" else list(sub.consumers.values())
         most = min(sum([connected.permits for connected in consumers]), self.cfg.read_batch)
         if most <= 0 or "replay" in sub.reads:
             return Refused("not_enabled", "no permits, or a replay read is outstanding")
-        # Entries up to the mark-delete position have already left the queue (`_set_mark_delete`).
+        # `acked` suffices: entries up to the mark-delete position have already left the queue (`_set_mark_delete`)
         for position in [p for p in sub.replay.positions if p in sub.acked]:
             sub.replay.remove(position)
         positions = self._replay_now(sub, most)
@@ -269,9 +276,10 @@ class ManagedLedger:
         return self._start(subscription, "normal", positions, [(positions[0], positions[-1])])
 
     def _replay_now(self, sub: LiveSubscription, most: int) -> list[Position]:
+        """Returns the entries of the next replay read, at most `most`. O(replay queue)."""
         if sub.type != "key_shared":
             return sub.replay.positions[:most]
-        consumers = sub.order()
+        consumers = sub.consumers_by_number()
         permits = {connected.number: connected.permits for connected in consumers}
         taken: list[Position] = []
         for position in sub.replay.positions:
@@ -288,9 +296,9 @@ class ManagedLedger:
     ) -> Started:
         """Starts a read. `asked`: the first and the last position of each request to the cache."""
         read = self._subscriptions[number].reads[kind] = DispatcherRead()
-        numbers = range(self._cache.next_request, self._cache.next_request + len(asked))
-        read.requests.update(numbers)
-        self._readers.update(dict.fromkeys(numbers, (number, kind)))
+        requests = range(self._cache.next_request, self._cache.next_request + len(asked))
+        read.requests.update(requests)
+        self._readers.update(dict.fromkeys(requests, (number, kind)))
         issued: list[Issued] = []
         for low, high in asked:
             answer = self._cache.read(0, low.ledger, low.entry, high.entry, 0)
@@ -309,7 +317,10 @@ class ManagedLedger:
         return int(self._subscriptions[number].caches_reads)
 
     def complete_storage_read(self, storage_read: int, success: bool) -> CacheReading | Refused:
-        """Storage completes or fails a read. Cost as `EntryCaches.complete_storage_read`."""
+        """Storage completes or fails a read; a read of a deleted ledger fails.
+
+        Cost as `EntryCaches.complete_storage_read`.
+        """
         read = self._cache.outstanding(storage_read)
         has_ledger = read is not None and read.initiator.ledger in self._ledgers
         answer = self._cache.complete_storage_read(storage_read, success and has_ledger)
@@ -318,7 +329,10 @@ class ManagedLedger:
         return answer
 
     def _take(self, answers: tuple[Answered, ...]) -> None:
-        """Hands the answers of the cache to the reads whose requests completed or failed. O(entries of the answers)."""
+        """Adds the answers of the cache to the reads that asked for them. O(entries of the answers).
+
+        An answer moves the read position of a normal read. A failed read ends when its last request is answered.
+        """
         for answer in answers:
             number, kind = self._readers.pop(answer.request)
             sub = self._subscriptions[number]
@@ -342,9 +356,10 @@ class ManagedLedger:
             self._cache.discard(entry.copy)
 
     def dispatch(self, subscription: int, kind: Kind) -> Dispatched | Refused:
-        """Dispatches the entries of a complete read: sent, put back for replay, skipped or discarded.
+        """Dispatches a complete read: each entry is sent, put into the replay queue, or skipped if it is acknowledged.
 
-        Cost for each entry as `_receiver` and `ReplayQueue.remove`.
+        All entries are discarded if the read was cancelled, or if there is no consumer. Cost for each entry as
+        `_receiver`, and as `ReplayQueue.add` or `remove`.
         """
         sub = self._subscriptions[subscription]
         read = sub.reads.get(kind)
@@ -356,7 +371,7 @@ class ManagedLedger:
             self._discard(read)
             self._rewind(subscription)
             return Dispatched((), (), (), tuple([entry.position for entry in read.entries]))
-        consumers = sub.order()
+        consumers = sub.consumers_by_number()
         sent: list[tuple[Position, int]] = []
         replayed: list[Position] = []
         skipped: list[Position] = []
@@ -405,7 +420,7 @@ class ManagedLedger:
     # ---- acknowledgements
 
     def acknowledge(self, subscription: int, position: Position) -> Refused | None:
-        """Acknowledges an entry. O(consumers); if the mark-delete position moves, as `_set_mark_delete`."""
+        """Acknowledges an entry. O(consumers), and `_set_mark_delete`."""
         sub = self._subscriptions[subscription]
         holder = next((connected for connected in sub.consumers.values() if position in connected.pending), None)
         if holder is not None:
@@ -424,7 +439,7 @@ class ManagedLedger:
         return None
 
     def seek(self, subscription: int, position: Position) -> Refused | None:
-        """Disconnects all consumers and moves the cursor. O(entries that consumers hold + replay queue)."""
+        """Disconnects all consumers and moves the cursor. Cost as `disconnect` for each consumer."""
         if not self._has(position) and position != (self._last, self._ledgers[self._last]):
             return Refused("illegal_argument", "the position is not in the log, nor directly after it")
         sub = self._subscriptions[subscription]
@@ -447,7 +462,7 @@ class ManagedLedger:
         return ahead - len([p for p in sub.acked if p >= sub.read_position])
 
     def check_backlogged_cursors(self) -> Refused | None:
-        """Activates cursors with consumers and a small backlog, deactivates all others. O(subscriptions * ledgers)."""
+        """Activates cursors with consumers and a small backlog, deactivates all others. `_backlog` for each cursor."""
         if self.cfg.counts_reads:
             return Refused("unsupported", "a cursor is active while it has consumers")
         for number, sub in enumerate(self._subscriptions):
@@ -458,14 +473,18 @@ class ManagedLedger:
         return None
 
     def check_cursors_to_cache_entries(self) -> Refused | None:
-        """Sets or clears `caches_reads` of every subscription, by its backlog and similar ones. O(subscriptions^2)."""
+        """Sets `caches_reads` of each subscription, unless `min_backlog_cursors` is 0.
+
+        True if the subscription's backlog is large enough, and enough other subscriptions have a similar backlog.
+        O(subscriptions^2), and `_backlog` for each subscription.
+        """
         if self.cfg.counts_reads:
             return Refused("unsupported", "reads are cached by their expected read counts")
         if self.cfg.min_backlog_cursors:
             backlogs = [self._backlog(sub) for sub in self._subscriptions]
             for sub, own in zip(self._subscriptions, backlogs, strict=True):
                 near = [n for n in backlogs if -self.cfg.max_backlog_between <= n - own <= self.cfg.max_backlog_between]
-                # `near` includes the own backlog, so `>` excludes this one from the count
+                # `>`, because `near` includes the subscription's own backlog
                 sub.caches_reads = own >= self.cfg.min_backlog_entries and len(near) > self.cfg.min_backlog_cursors
         return None
 

@@ -40,7 +40,7 @@ class TopicCache(EntryCaches):
         self._stored[0, position.ledger] = (*self._stored.get((0, position.ledger), ()), bytes)
 
     def delete(self, ledger: int) -> None:
-        """Deletes a ledger from storage and cache. O(its cached entries)."""
+        """Deletes a ledger from storage and cache. O(cached entries of the ledger)."""
         self.invalidate_ledger(0, ledger)
         del self._stored[0, ledger]
 
@@ -113,7 +113,7 @@ class ReplayQueue:
 
 
 class ConnectedConsumer:
-    """A connected consumer."""
+    """A connected consumer. `pending` has the entries that the consumer holds: sent, not acknowledged."""
 
     def __init__(self, number: int, permits: int = 0, pending: Iterable[Position] = ()) -> None:
         self.number = number
@@ -122,7 +122,7 @@ class ConnectedConsumer:
 
 
 class DispatcherRead:
-    """A read of a dispatcher that is neither dispatched nor failed."""
+    """An outstanding read of a dispatcher. `failed`: a request of the read failed; the read ends with its last one."""
 
     def __init__(self, read: Read | None = None) -> None:
         self.requests = set(read.requests) if read else set()
@@ -131,13 +131,13 @@ class DispatcherRead:
         self.failed = read.failed if read else False
 
     def view(self) -> Read:
-        """Returns the model's read. Its `min_replayed_position` is None, because `replay_order` is earlier_of_key."""
+        """Returns the model's read. None: the rule `replay_order` of the reference needs no `min_replayed_position`."""
         entries = tuple(sorted(self.entries))
         return Read(tuple(sorted(self.requests)), entries, self.cancelled, self.failed, None)
 
 
 class LiveSubscription:
-    """A subscription of the implementation: cursor and dispatcher. `Subscription` is the one of the model."""
+    """A subscription: cursor and dispatcher. Its form in the model is `Subscription`."""
 
     def __init__(self, subscription_type: str, key_of: KeyOf) -> None:
         self.type = subscription_type
@@ -152,7 +152,7 @@ class LiveSubscription:
         self.reads: dict[str, DispatcherRead] = {}  # outstanding reads, by kind
         self.sent: list[ReadEntry] = []
 
-    def order(self) -> list[ConnectedConsumer]:
+    def consumers_by_number(self) -> list[ConnectedConsumer]:
         """Returns the consumers by number. O(n log n)."""
         return [self.consumers[number] for number in sorted(self.consumers)]
 
@@ -206,7 +206,7 @@ class LiveSubscription:
             self.mark_delete,
             tuple(sorted(self.acked)),
             self.caches_reads,
-            tuple([Consumer(c.number, c.permits, tuple(sorted(c.pending))) for c in self.order()]),
+            tuple([Consumer(c.number, c.permits, tuple(sorted(c.pending))) for c in self.consumers_by_number()]),
             tuple(self.replay.positions),
             self.reads["normal"].view() if "normal" in self.reads else None,
             self.reads["replay"].view() if "replay" in self.reads else None,

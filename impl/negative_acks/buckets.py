@@ -1,21 +1,21 @@
 """Compressed buckets of pending entries.
 
-    open buckets    the buckets that were created last. The entries of a ledger are a progression (first, step, last)
-                    while they are evenly spaced and arrive in order, and otherwise a bitmap. They are a set if an entry
-                    id does not fit in 32 bits
+    open buckets    the buckets that were created last. While the entries of a ledger are evenly spaced and arrive in
+                    order, they are a progression (first, step, last); otherwise a bitmap, or a set if an entry id does
+                    not fit in 32 bits
     sealed buckets  older buckets, packed into pages. A page is bytes, with its buckets in order of time
-    reopened        a nack for a sealed bucket creates an open bucket of the same time. Such parts of a bucket are
-                    merged when they are read
+    reopened        a nack for a sealed bucket creates an open bucket of the same time. When the buckets are read, the
+                    two parts of the bucket are merged
 
 The more pages there are, the more buckets may be open, and the larger pages become. A page is read from its front, one
-bucket at a time. A ledger's entries are stored in the shortest of these forms:
+bucket at a time. In a page, the entries of a ledger have one of these forms:
 
-    progression    first, step, count
+    progression    first, step, count; if the entries are evenly spaced. Otherwise the shortest of the other forms:
     gaps           one byte per gap. A gap of 255 or more is a byte 255 for each 255 in the gap, then the remainder
     varints        gaps in groups of seven bits, for few entries that are far apart
-    bitmap         a Roaring bitmap with run containers where they are smaller, for dense irregular entries
+    bitmap         a Roaring bitmap with run containers where they are smaller; only from `_DENSE` entries on
 
-Complexities count dictionary operations as one; n is the number of open buckets.
+Complexities count dictionary and bitmap operations as one, and ignore the logarithm of sorting.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from typing import Any
 
 from pyroaring import BitMap
 
-#: All but the latest `_STAY` open buckets are sealed before a bucket is opened, if `_LEAST` others are open. For every
-#: four pages, one more may be open, but at most `_MOST` more.
+#: When a bucket is to be opened while `_STAY` + `_LEAST` buckets are open, all but the latest `_STAY` are sealed first.
+#: This limit rises by one for every four pages, at most by `_MOST`.
 _STAY, _LEAST, _MOST = 4, 8, 256
-#: From this number of entries on, a bitmap may be shorter than gaps.
+#: With fewer entries, no bitmap is tried: it would not be shorter than gaps.
 _DENSE = 64
 
 _PROGRESSION, _GAPS, _VARINTS, _BITMAP = range(4)
 
-#: Entries of a ledger in an open bucket: [first, step, last], a bitmap, or a set.
+#: Entries of a ledger in an open bucket: [first, step, last] (step 0: one entry), a bitmap, or a set.
 Ids = Any
 #: A bucket's ledgers, in order, each with its entries, in order.
 Entries = list[tuple[int, list[int]]]
@@ -63,8 +63,8 @@ class Page:
             ledger += signed(step)
             entries, at = entries_at(blob, at)
             bucket.append((ledger, entries))
-        later, self.at = number_at(blob, at)
-        self.time += later
+        difference, self.at = number_at(blob, at)
+        self.time += difference
         return bucket
 
     def is_read(self) -> bool:
@@ -106,7 +106,7 @@ def signed(number: int) -> int:
 
 
 def put_entries(blob: bytearray, ids: Ids) -> None:
-    """Appends the entries of a ledger in the shortest form. O(entries).
+    """Appends the entries of a ledger. O(entries).
 
     A progression is the first entry, a header, and the step if there are more entries. Any other form is the first
     entry, a header, the length of the packed gaps or bitmap in bytes, and these bytes. The header is the number of gaps
@@ -168,7 +168,7 @@ def entries_at(blob: bytes, at: int) -> tuple[list[int], int]:
     if form == _BITMAP:
         return [first + entry for entry in BitMap.deserialize(packed)], at
     if form == _GAPS:
-        # an entry is the sum of all bytes up to a byte that is not 255
+        # a byte that is not 255 ends a gap: the sum up to it is an entry
         sums = accumulate(packed, initial=first)
         next(sums)
         return [first, *[entry for byte, entry in zip(packed, sums, strict=True) if byte != 255]], at
@@ -191,9 +191,10 @@ def entries_of(ids: Ids) -> list[int]:
 
 
 def with_irregular(ids: list[int], entry: int) -> Ids:
-    """Returns the entries of a progression and one more entry, which does not continue the progression. O(entries).
+    """Returns the entries of a progression and one more entry, which is not its next one. O(entries).
 
-    A progression of one entry (step 0) and a later entry are a progression.
+    The result is `ids` if they have the entry, a progression if the entry is later than a single one, and otherwise a
+    bitmap or set.
     """
     first, step, last = ids
     if first <= entry <= last and (entry - first) % (step or 1) == 0:
@@ -216,7 +217,7 @@ class Buckets:
     def __init__(self) -> None:
         self._open: dict[int, dict[int, Ids]] = {}  # in order of creation
         self._pages: list[Page] = []  # a heap, by the time of the next bucket
-        self._first: int | None = None  # the earliest open bucket
+        self._first: int | None = None  # the time of the earliest open bucket
 
     def __bool__(self) -> bool:
         return self._first is not None or bool(self._pages)
@@ -228,7 +229,10 @@ class Buckets:
         return self._first
 
     def add(self, time: int, ledger: int, entry: int) -> None:
-        """Adds an entry to a bucket, once. O(1), and O(entries) for about one call in a thousand."""
+        """Adds an entry to a bucket, once. O(1) amortised.
+
+        O(entries) if the entry ends a progression, or if it opens a bucket and others are sealed before.
+        """
         bucket = self._open.get(time)
         if bucket is None:
             bucket = self._opened(time)
@@ -258,19 +262,19 @@ class Buckets:
     def _seal(self, count: int) -> None:
         """Packs the `count` open buckets that were created first into a page. O(entries of these buckets).
 
-        A bucket is the number of ledgers; for each ledger, the difference to the previous ledger id and the entries;
-        then the difference to the time of the next bucket, 0 after the last.
+        A bucket in a page is: the number of ledgers; for each ledger, the difference to the previous ledger id, and the
+        entries; then the difference to the time of the next bucket, 0 in the last one.
         """
         times = sorted([time for _, time in zip(range(count), self._open, strict=False)])
         blob = bytearray()
-        for time, later in pairwise([*times, times[-1]]):
+        for time, next_time in pairwise([*times, times[-1]]):
             bucket, ledger = self._open.pop(time), 0
             put_number(blob, len(bucket))
             for each in sorted(bucket):
                 put_number(blob, unsigned(each - ledger))
                 put_entries(blob, bucket[each])
                 ledger = each
-            put_number(blob, later - time)
+            put_number(blob, next_time - time)
         heappush(self._pages, Page(times[0], bytes(blob)))
         self._first = min(self._open, default=None)
 
@@ -281,7 +285,7 @@ class Buckets:
         return sum(len(page.blob) - page.at for page in self._pages)
 
     def take(self, limit: int) -> list[tuple[int, Entries]]:
-        """Removes and returns all buckets up to a time, in order. O(removed entries + n)."""
+        """Removes and returns all buckets up to a time, in order. O(removed entries + open buckets)."""
         parts: list[tuple[int, Entries]] = []
         while self._pages and self._pages[0].time <= limit:
             page = heappop(self._pages)
@@ -332,7 +336,7 @@ def parts_of(page: Page) -> Iterator[tuple[int, Entries]]:
 
 
 def joined(parts: list[tuple[int, Entries]]) -> list[tuple[int, Entries]]:
-    """Returns the buckets in order, from their parts in any order. O(parts + entries of divided buckets)."""
+    """Returns the buckets in order, from their parts in any order. O(parts + entries of buckets with two parts)."""
     whole: dict[int, Entries] = {}
     for time, bucket in parts:
         whole[time] = merged(whole[time], bucket) if time in whole else bucket

@@ -1,4 +1,4 @@
-"""Negative-ack tracker with compressed buckets. The cost of a timer run is proportional to what it redelivers.
+"""Negative-ack tracker with compressed buckets.
 
 Implements the `reference` rules and all settings of `model/negative_acks`. Buckets are kept in
 `impl/negative_acks/buckets.py`. Times are monotonic milliseconds.
@@ -85,7 +85,7 @@ class NegativeAcks:
 
     @staticmethod
     def _floored(delay: int, minimum: int) -> int:
-        """Returns a delay that is at least the minimum. A negative delay is unchanged; `nack` rejects it."""
+        """Returns a delay, raised to the minimum. A negative delay stays negative, so that `nack` rejects it."""
         return delay if delay < 0 else max(delay, minimum)
 
     # ---- calls
@@ -111,7 +111,7 @@ class NegativeAcks:
         return Nacked(delay, uses_backoff, self._arm(time))
 
     def _arm(self, time: int) -> bool:
-        """Arms the timer for a bucket, unless the deadline is already as early, or past. Returns whether it changed."""
+        """Arms the timer for a bucket, unless its deadline is past, or not later. Returns whether the timer changed."""
         timer, now = self._timer, self.now
         if timer is not None and (timer <= now or timer <= time):
             return False
@@ -162,7 +162,7 @@ class NegativeAcks:
         return Redelivery(self.now, ids) if ids else None
 
     def fail_redelivery(self) -> Failed | None:
-        """Runs the timer task; the consumer throws. The cost is that of one run."""
+        """Runs the timer task; the consumer throws if there is something to redeliver. The cost is that of one run."""
         if self.run_timer_task() is None:
             return None
         return Failed("consumer_failed", "the due entries were not redelivered")
@@ -184,7 +184,7 @@ class NegativeAcks:
             wrong.append("a closed tracker has pending entries")
         if buckets and self._timer is None and not self._is_closed:
             wrong.append("entries are pending, and no timer is armed")
-        # a timer that is due keeps its deadline
+        # `at`: the deadline for the first bucket. A timer that is due may differ from it: it is not armed again
         at = None if first is None else max(first, self.now)
         if at != self._timer and (at is None or self._timer is None or self._timer > self.now):
             wrong.append("the timer is not armed for the first bucket")

@@ -15,7 +15,7 @@ Decisions where PIP-160 leaves a choice:
 * A batch of one record is framed like any other batch. An empty batch is never written; reading one returns an entry
   without records.
 * An unknown version is rejected. Pulsar's reader skips the version; `any_version=True` does the same.
-* An entry shorter than the magic is corrupt. So is an entry with the magic and no version.
+* An entry shorter than the magic is corrupt. So is an entry with the magic and less than the version's two bytes.
 * In version 1, the message of a batch holds records and nothing else. Any other field of this message is corruption.
 * A record may have unknown fields, as protobuf allows: `owner` was added later. A known field with a wrong wire type or
   an undefined enum value is corruption. Protobuf would treat it as unknown and read another record, for example one
@@ -237,7 +237,7 @@ def _reject_corrupt_fields(message: Any, name: str) -> None:
     Other unknown fields are rejected in a batch only.
     """
     known = {field.number: field.name for field in MESSAGES[message.DESCRIPTOR.name]}
-    batch = message.DESCRIPTOR.name.startswith("Batched")
+    is_batch = message.DESCRIPTOR.name.startswith("Batched")
     fields: Any = UnknownFieldSet(message)
     for unknown in fields:
         number = unknown.field_number
@@ -245,7 +245,7 @@ def _reject_corrupt_fields(message: Any, name: str) -> None:
             wire = unknown.wire_type
             value = f"undefined value {unknown.data}" if wire == 0 else f"wrong wire type {wire}"
             raise BadEntry(f"{name}.{known[number]} has {value}")
-        if batch:
+        if is_batch:
             raise BadEntry(f"{name} must have only field {BATCH_FIELD} in version {VERSION}, got field {number}")
     for described, value in message.ListFields():
         if described.message_type is not None:
@@ -404,6 +404,7 @@ _KINDS: dict[type, _Kind] = {
 
 
 def _kind(kind: Any) -> _Kind:
+    """Returns the classes and conversions of a class of records. Raises BadEntry for anything else."""
     try:
         return _KINDS[kind]
     except (KeyError, TypeError):

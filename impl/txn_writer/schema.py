@@ -12,6 +12,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from model.txn_writer.wire import ENUMS, MESSAGES, PACKAGE
 
+#: The numbers of labels and types in `FieldDescriptorProto`.
 _LABELS = {"optional": 1, "required": 2, "repeated": 3}
 _SCALARS = {"uint64": 4, "int64": 3, "int32": 5, "string": 9}
 _ENUM, _MESSAGE = 14, 11

@@ -41,7 +41,7 @@ class Metrics(Protocol):
 
 
 class Batch:
-    """The records of one batch, in parallel lists (`FlushContext`)."""
+    """The records of one batch, in parallel lists (`FlushContext`): number, size, `fails_on`, time of the addition."""
 
     __slots__ = ("failing", "numbers", "since", "size", "sizes", "unserialisable")
 
@@ -123,7 +123,7 @@ class TxnWriter:
         self._tick_queued = False
         self._in_flight: deque[tuple[Write, Batch | None]] = deque()  # a plain entry has no batch
         self._pending_callbacks: dict[int, None] = {}  # a set of record numbers in insertion order
-        self._closers = 0
+        self._closers = 0  # number of pending close futures
         self._fenced = False
         self._ledger, self._next_entry = 1, 0
         self._log: list[Entry] = []
@@ -137,10 +137,10 @@ class TxnWriter:
         self._writes: list[Write] = []
         self._callbacks: list[Callback] = []
         self._flushes: list[Flush] = []
-        self._closed = 0
+        self._closed = 0  # number of close futures that the step completes
 
     def _effects(self, number: int) -> Effects:
-        """Returns the effects of this step and clears the collectors. O(effects)."""
+        """Returns the effects of this step and clears the collectors. `number`: that of `Effects`. O(effects)."""
         if not (self._callbacks or self._flushes or self._writes or self._closed):
             self._last_flushes = ()
             return Effects(number)
@@ -157,7 +157,7 @@ class TxnWriter:
     # ---- writes
 
     def _submit(self, batch: Batch | None, records: tuple[int, ...], size: int) -> None:
-        """Submits an entry to the ledger; a fenced ledger fails it at once. O(records)."""
+        """Submits an entry to the ledger; a fenced ledger fails it at once. A plain entry has no batch. O(records)."""
         if self._fenced:
             self._fail(records, "fenced")
             self._recycle(batch)
@@ -175,6 +175,7 @@ class TxnWriter:
             self._pool.recycle(batch)
 
     def _store(self, write: Write, succeeded: bool) -> Position:
+        """Appends an entry to the log. `succeeded` is false for a failed write whose entry is durable all the same."""
         position = Position(self._ledger, self._next_entry)
         self._next_entry += 1
         self._log.append(Entry(position, write.batched, write.records, succeeded))
@@ -220,7 +221,10 @@ class TxnWriter:
     # ---- tasks of the executor
 
     def _process_record(self, number: int, size: int, fails_on: FailsOn) -> None:
-        """Adds a record to the buffer, or writes a large record as a plain entry. O(1), plus a flush."""
+        """Adds a record to the buffer, or writes a large record as a plain entry. O(1), plus a flush.
+
+        The record fails if the writer is not open, or if the size of the record cannot be computed.
+        """
         if self._status != "open":
             self._callbacks.append(Callback(number, "closed"))
             return
@@ -240,7 +244,7 @@ class TxnWriter:
             self._flush("size")
 
     def _process_tick(self) -> None:
-        """Flushes on the delay trigger and re-arms the timer. O(1), plus a flush."""
+        """Flushes buffered records on the delay trigger; an open writer re-arms the timer. O(1), plus a flush."""
         self._tick_queued = False
         if self._buffer.numbers and self._status != "closed":
             self._flush("delay")
@@ -248,7 +252,7 @@ class TxnWriter:
             self._timer = self.now + self._delay
 
     def _process_close(self) -> None:
-        """Closes the writer: buffered records fail. O(records)."""
+        """Closes the writer: buffered records fail, and all pending close futures complete. O(records)."""
         self._fail(self._buffer.numbers, "closed")
         self._buffer.clear()
         self._status, self._timer = "closed", None
@@ -355,7 +359,7 @@ class TxnWriter:
         return [*self._check_batches(), *self._check_limits(), *self._check_timer(), *self._check_callbacks()]
 
     def _check_batches(self) -> list[str]:
-        """Every batch is in use or free, and was recycled exactly once."""
+        """Checks that every batch is either in use or free, and not twice."""
         used = [self._buffer, *[batch for _, batch in self._in_flight if batch is not None]]
         wrong = [line for batch in (*used, *self._pool.free) for line in batch.check()]
         ids = {id(batch) for batch in (*used, *self._pool.free)}
