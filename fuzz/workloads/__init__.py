@@ -1,9 +1,9 @@
 """Workloads of `brokerproof compare`: each module has a `workload`, which measures policies.
 
-`Workload.measure` yields rows: records of a type of the workload, whose first field is the policy. The command prints
-the rows of any workload as a table, as JSON and as a plot. The package `caches` simulates the entry cache for all
-workloads except `transfer`. The module `file` has a function `of` in place of a `workload`: it makes the workload
-`file:PATH` of a file.
+`Workload.measure` yields rows, which have the type `Workload.row`. The first field of a row is the policy. The command
+prints the rows as a table, as JSON and as a plot. The package `caches` is no workload: it simulates the entry cache for
+all workloads except `transfer`. The module `file` has no `workload`. Its function `of` returns the workload
+`file:PATH`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 
 from model.machine import BadValue
 
-#: Parameters that must be above 0: divisors, and parameters with which a workload does nothing if they are 0.
+#: Parameters that must be above 0. If one of them is 0, the workload divides by 0 or does nothing.
 _POSITIVE = {
     *("scale", "seconds", "rate", "topics", "partitions", "fan_out", "subscriptions", "consumers", "keys", "drain"),
     *("size", "least_size", "most_size", "queue", "leave_s", "every_s", "stall_every_ms"),
@@ -30,7 +30,7 @@ class Cell(NamedTuple):
 
     workload: str
     policy: str
-    size: int  # bytes of the cache, or topics of a bundle: `Workload.size` names it
+    size: int  # the number of bytes of the cache or, for `transfer`, of topics in the bundle
     seed: int
     parameters: Any  # of the workload's type
 
@@ -43,7 +43,7 @@ class Workload:
     about: str
     policies: tuple[str, ...]
     default: tuple[str, ...]  # the policies that run if none is named
-    size: str  # the field of a row that has the size; the x axis of the plot
+    size: str  # the name of the field that has the size of the cell; the x axis of the plot
     sizes: Callable[[Any], tuple[int, ...]]  # parameters -> the default sizes
     measures: tuple[str, ...]  # the numeric fields that are shown and plotted
     meanings: Mapping[str, str]  # what each policy and each shown field means; printed below the table
@@ -58,7 +58,7 @@ class Workload:
         return self.titles.get(name, name.replace("_", " "))
 
     def with_parameters(self, settings: Mapping[str, str]) -> Any:
-        """Returns the default parameters, with those of `settings` replaced. The values of `settings` are texts.
+        """Returns the parameters: those named in `settings` have these values, which are texts; others their defaults.
 
         Raises BadValue for an unknown name, or a value that is not a number in range.
         """

@@ -10,7 +10,7 @@ from fuzz.workloads.caches.study import seconds_of_inflow, study
 
 
 class Parameters(NamedTuple):
-    """Common names are those of `fuzz/workloads/caches/study.py`."""
+    """Parameters without a comment are described in `fuzz/workloads/caches/study.py`."""
 
     scale: float = 0.02
     seconds: int = 10
@@ -19,9 +19,9 @@ class Parameters(NamedTuple):
     size: int = 1024
     fan_out: int = 5
     backlog_s: int = 20  # seconds of production that are in storage at the start
-    stagger_ms: int = 300  # time of production between the first entries of two consecutive subscriptions
+    stagger_ms: int = 300  # each subscription starts this time of production ahead of the next one
     drain: float = 3.0  # the speed of a consumer, as a multiple of its topic's rate
-    tailing: int = 1  # number of further subscriptions of each topic; these tail
+    tailing: int = 1  # number of further subscriptions of each topic; these start with the next entry that is added
     waits: int = 0  # whether readers wait for misses
 
 

@@ -15,7 +15,7 @@ from fuzz.workloads.caches.study import seconds_of_inflow, study
 
 
 class Parameters(NamedTuple):
-    """Common names are those of `fuzz/workloads/caches/study.py`."""
+    """Parameters without a comment are described above or in `fuzz/workloads/caches/study.py`."""
 
     scale: float = 0.01
     seconds: int = 30
@@ -25,7 +25,7 @@ class Parameters(NamedTuple):
     subscriptions: int = 2  # of each topic
     consumers: int = 20  # of each subscription
     queue: int = 1000
-    busy: float = 0.9  # share of the time in which a consumer processes messages, while all consumers are connected
+    busy: float = 0.9  # load of a consumer (processing time / time) while all consumers are connected
     every_s: int = 8
     away_s: int = 4
     share: float = 0.5  # share of the consumers that leaves

@@ -15,7 +15,7 @@ from fuzz.workloads.caches.study import seconds_of_inflow, study
 
 
 class Parameters(NamedTuple):
-    """Common names are those of `fuzz/workloads/caches/study.py`."""
+    """Parameters without a comment are described in `fuzz/workloads/caches/study.py`."""
 
     scale: float = 0.003
     seconds: int = 25
@@ -41,6 +41,7 @@ def plan(p: Parameters, rng: Random) -> Plan:
         for _ in range(p.subscriptions):
             think = round(1_000_000 / (rate * p.drain) * rng.uniform(0.95, 1.05))
             subscriptions.append(Subscription(topic, (Consumer(scaled(p.queue, p.scale), think),)))
+    # the only consumer of a subscription, consumer 0, pauses before the first entry is added
     commands = [Command(1, "stall", (number, 0, paused)) for number in range(len(subscriptions))]
     for at in range(paused + p.cut_ms * 1000, end, p.cut_ms * 1000) if p.cut_ms else ():
         for number in range(len(subscriptions)):

@@ -1,6 +1,6 @@
 """A recorded stream: `file:PATH` of a CSV file, whose format `fuzz/workloads/README.md` describes.
 
-The workload's times are relative to the first line, so a file may begin at any time.
+The workload's times are relative to the first event, so a file may begin at any time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fuzz.workloads.caches.study import study
 from model.machine import BadValue
 
 HEADER = ["time", "topic", "event"]
-#: For each name of an event: whether a cursor follows the name, and how many numbers may follow then.
+#: Name of an event -> whether a cursor follows the name, and how many numbers may come next.
 EVENTS = {
     "add": (False, (1,)),
     "connect": (True, (0, 1)),
@@ -43,7 +43,7 @@ class Parameters(NamedTuple):
     scale: float = 1.0  # of settings that count entries
     latency_us: int = 500  # from a cursor's read to the delivery
     waits: int = 0  # whether readers wait for misses
-    checksum: int = 0  # CRC-32 of the file: distinguishes rows of different files with one path
+    checksum: int = 0  # CRC-32 of the file, set by `of`: Spark's workers must have the same file
 
 
 class Event(NamedTuple):
@@ -94,7 +94,8 @@ def _events(path: str, content: bytes) -> Iterator[Event]:
             elif event.name == "add":
                 added[event.topic] += 1
             elif event.name != "read" and event.numbers:
-                most = added[event.topic] - (event.name == "reread")  # other positions may be after the last entry
+                # a reread needs an entry; the other events may name the position after the last entry
+                most = added[event.topic] - (event.name == "reread")
                 if event.numbers[0] > most:
                     raise BadValue(
                         f"{where}: {event.name} of entry {event.numbers[0]}, but {event.topic} has "
@@ -163,7 +164,7 @@ def plan_of(recorded: Sequence[Event], p: Parameters) -> Plan:
         numbers = event.numbers
         if number == len(subscriptions):
             subscriptions.append(Subscription(topic, kind="scripted"))
-            numbers = numbers or (added[topic],)
+            numbers = numbers or (added[topic],)  # a new cursor without a position begins at the next entry
         if name == "connect" and numbers:
             name = "seek"
         commands.append(Command(event.at_us - began_us, name, (number, *numbers)))

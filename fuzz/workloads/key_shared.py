@@ -14,14 +14,14 @@ from fuzz.workloads.caches.study import seconds_of_inflow, study
 
 
 class Parameters(NamedTuple):
-    """There is one topic. Common names are those of `fuzz/workloads/caches/study.py`."""
+    """There is one topic. Parameters without a comment are described in `fuzz/workloads/caches/study.py`."""
 
     scale: float = 1.0
     produce_s: int = 10  # time for which producers send
     seconds: int = 12
     rate: int = 60
     size: int = 68
-    keys: int = 100
+    keys: int = 100  # number of different keys
     random_keys: int = 0  # 1: keys are drawn at random; 0: keys take turns
     subscriptions: int = 5
     consumers: int = 2  # of each subscription

@@ -1,6 +1,7 @@
-"""Tailing and catch-up subscriptions share a broker: most tail with a small lag, `catch_up_share` drain a backlog.
+"""Tailing and catch-up subscriptions share a broker.
 
-We found no published share of catch-up subscriptions. The default is 0.1; predictions also have 0.01 and 0.5.
+With the probability `catch_up_share`, a subscription drains a backlog. Otherwise, it tails with a small lag. We found
+no published share of catch-up subscriptions. The default is 0.1; the predictions also use 0.01 and 0.5.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from fuzz.workloads.caches.study import seconds_of_inflow, study
 
 
 class Parameters(NamedTuple):
-    """Common names are those of `fuzz/workloads/caches/study.py`."""
+    """Parameters without a comment are described in `fuzz/workloads/caches/study.py`."""
 
     scale: float = 0.02
     seconds: int = 12
@@ -23,7 +24,7 @@ class Parameters(NamedTuple):
     fan_out: int = 4
     spread_ms: int = 600  # the largest lag of a tailing subscription
     catch_up_share: float = 0.1  # the probability that a subscription catches up
-    behind_s: int = 10  # seconds of production in storage at the start; catch-up starts in the first fifth of them
+    behind_s: int = 10  # seconds of production in storage at the start; catch-up starts in the oldest fifth
     drain: float = 1.5  # the mean speed of a consumer that catches up, as a multiple of its topic's rate
     check_ms: int = 1_000  # when the broker first checks the backlogs of cursors; then once a minute
     waits: int = 0  # whether readers wait for misses

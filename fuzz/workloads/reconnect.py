@@ -11,7 +11,7 @@ from model.machine import BadValue
 
 
 class Parameters(NamedTuple):
-    """Common names are those of `fuzz/workloads/caches/study.py`."""
+    """Parameters without a comment are described in `fuzz/workloads/caches/study.py`."""
 
     scale: float = 0.01
     seconds: int = 14
@@ -27,7 +27,10 @@ class Parameters(NamedTuple):
 
 
 def plan(p: Parameters, rng: Random) -> Plan:
-    """Returns the plan of a run; `rng` draws the times of connections. Raises BadValue for wrong limits."""
+    """Returns the plan of a run; `rng` draws the times of connections.
+
+    Raises BadValue if `back_most_ms` is below `back_ms`.
+    """
     if p.back_most_ms < p.back_ms:
         raise BadValue(f"--set back_most_ms={p.back_most_ms}: it must be at least back_ms, which is {p.back_ms}")
     end = p.seconds * 1_000_000

@@ -15,7 +15,7 @@ from fuzz.workloads.caches.study import study
 
 
 class Parameters(NamedTuple):
-    """Common names are those of `fuzz/workloads/caches/study.py`."""
+    """Parameters without a comment are described in `fuzz/workloads/caches/study.py`."""
 
     scale: float = 0.004
     seconds: int = 35  # the producers stop 5 s before the end
@@ -28,7 +28,7 @@ class Parameters(NamedTuple):
     restart_ms: int = 7_500  # time between two restarts
     restarts: int = 3
     back_ms: int = 200  # the longest time until a consumer is connected after a restart; the shortest time is half
-    stall_every_ms: int = 3_000  # mean time between two pauses of a client
+    stall_every_ms: int = 3_000  # mean time between two pauses of a client (a subscription of all partitions)
     stall_ms: int = 500  # the longest pause
     ledger_entries: int = 0  # number of entries of a full ledger; 100,000 in the test. 0: a topic has one ledger
     waits: int = 0  # whether readers wait for misses
@@ -58,7 +58,7 @@ def plan(p: Parameters, rng: Random) -> Plan:
         end,
         p.scale,
         sorted(commands),
-        brokers=[rng.randrange(2) for _ in range(p.partitions - 1)] + [1],  # so there are two brokers
+        brokers=[rng.randrange(2) for _ in range(p.partitions - 1)] + [1],  # broker 1 always owns the last partition
         batch=scaled(100, p.scale),
         reconnect_us=(p.back_ms * 500, p.back_ms * 1000),
         outstanding=scaled(p.outstanding, p.scale),

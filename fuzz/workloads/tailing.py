@@ -1,4 +1,4 @@
-"""Tailing fan-out: every subscription reads entries with its constant lag, which is from 0 to `spread_ms`."""
+"""Tailing fan-out: every subscription reads each entry after a constant lag. The lags are evenly spread."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fuzz.workloads.caches.study import seconds_of_inflow, study
 
 
 class Parameters(NamedTuple):
-    """Common names are those of `fuzz/workloads/caches/study.py`."""
+    """Parameters without a comment are described in `fuzz/workloads/caches/study.py`."""
 
     scale: float = 0.01
     seconds: int = 12
@@ -18,7 +18,7 @@ class Parameters(NamedTuple):
     topics: int = 2
     size: int = 1024
     fan_out: int = 10
-    spread_ms: int = 500  # the largest lag
+    spread_ms: int = 500  # the largest lag, before it is changed at random
     far: int = 0  # number of further subscriptions of each topic; these are connected and read nothing
     check_ms: int = 1_000  # when the broker first checks the backlogs of cursors; then once a minute
     waits: int = 0  # whether readers wait for misses

@@ -1,4 +1,4 @@
-"""Many topics of one broker: Zipf rates, entries of different sizes, different fan-outs and lags, some far behind."""
+"""Many topics of one broker: Zipf rates, and different sizes, fan-outs and lags. Some subscriptions read nothing."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fuzz.workloads.caches.study import seconds_of_inflow, study
 
 
 class Parameters(NamedTuple):
-    """Common names are those of `fuzz/workloads/caches/study.py`."""
+    """Parameters without a comment are described in `fuzz/workloads/caches/study.py`."""
 
     scale: float = 0.03
     seconds: int = 12
     rate: int = 20_000
     topics: int = 60
-    least_size: int = 128  # bytes
-    most_size: int = 8192
+    least_size: int = 128  # bytes of the smallest possible entry
+    most_size: int = 8192  # bytes of the largest possible entry
     fan_out: int = 6  # the largest fan-out
     spread_ms: int = 2_000  # the largest lag
     far_share: float = 0.1  # the probability that a subscription is connected and reads nothing

@@ -1,19 +1,19 @@
 """A transfer of one bundle under each variant of the protocol, measured on runs of the model.
 
-Each topic has a producer, which sends a message in every round, and a consumer. In a round, every broker and every
-topic's objects, clients and ledger take each step that is possible at the beginning of the round. So the number of
-rounds of a transfer does not depend on the number of topics. Topics in equal states take equal steps. Such topics are a
-`Kind`: only one topic of a kind is run, and the number of its topics is stored.
+Each topic has a producer, which sends a message in every round, and a consumer. In a round, the objects, clients and
+ledger of every topic take each step that is possible at the beginning of the round, and every broker publishes or reads
+one record. So the rounds of a transfer depend on the number of topics only by the limit LOADS. Topics in equal states
+take equal steps. Such topics are a `Kind`: only one topic of a kind is run, and the number of its topics is stored.
 
     client_lookups      lookups that brokers receive
     publish_gap_steps   rounds (not steps of the model) from the last message that the source confirms to the first
                         message that the destination confirms; the maximum over the topics
-    ignored_sends       sends that reach the source and are neither stored nor answered
+    ignored_sends       messages that reach the source and are neither stored nor answered
     channel_appends     records of the channel
     client_commands     commands of the protocol to clients: close and prepare
     exposure            for a crash of source or destination after each round of the transfer, with a spare broker that
-                        takes over: clients attached to a fenced topic at the crash, lookups until every producer
-                        publishes again, the publish gap of the recovery, and messages stored twice
+                        takes over: clients attached to a fenced topic at the crash, lookups up to two rounds after
+                        every producer publishes again, the publish gap of the recovery, and messages stored twice
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ POLICIES = ("V0", "V1a", "V1b", "V2", "V3", "V4")
 LOADS = 5_000
 SOURCE, DESTINATION, SPARE = 0, 1, 2
 Count = Annotated[int, msgspec.Meta(ge=0)]
-#: The most messages that a producer has pending, so the most sends of a producer that can be ignored.
+#: The most messages that a producer has pending. So at most this many messages of a producer can be ignored.
 WINDOW = 8
 #: Rounds before the transfer begins, in which messages come to be in flight; rounds after which a run counts as stuck.
 _WARM_UP, _MOST = 12, 100
@@ -74,11 +74,11 @@ class Row(msgspec.Struct):
 
 
 class Kind(NamedTuple):
-    """Topics in equal states with equal pasts."""
+    """Topics that are equal in all these fields."""
 
     topic: Topic
     confirmed: int  # the round of the last confirmed message
-    gap: int  # the longest publish gap so far; 0: one broker has confirmed all messages
+    gap: int  # the longest publish gap so far; 0: the writer has not changed
     writer: int  # the broker that confirmed last; -1: none since a crash
 
 
@@ -100,7 +100,7 @@ def first_run(cfg: Config, topics: int) -> Run:
 
 
 def stepped(run: Run, name: str, *arguments: int) -> tuple[Run, bool]:
-    """Takes an action that is not about a topic. Returns the run after it, and whether it was not refused."""
+    """Takes an action that is not about a topic. Returns the run after the action, and whether it was allowed."""
     s = State(run.records, run.brokers, tuple([kind.topic for kind, _ in run.kinds]))
     after, outcome = bundle_transfer.step(run.cfg, s, name, arguments)
     if isinstance(outcome, Refused):
@@ -123,7 +123,10 @@ def sent_commands(before: Topic, after: Topic) -> int:
 
 
 def next_round(run: Run) -> Run:
-    """Returns the run after a round: steps of the topics, then the brokers' steps on the channel, then overrides."""
+    """Returns the run after a round: steps of the topics, then the brokers' steps on the channel, then overrides.
+
+    On the channel, a broker publishes a record or, if it publishes none, reads the next one.
+    """
     start = State(run.records, run.brokers, ())
     loads_left = dict.fromkeys(range(run.cfg.brokers), LOADS)
     kinds: Counter[Kind] = Counter()
@@ -186,7 +189,7 @@ def moved(run: Run, s: State, kind: Kind, number: int, counts: Counter[str], wit
             calls.append((name, (0, b, *((unconfirmed(kind.topic),) if name == "open_topic" else ()))))
     lookup_broker = max(b for b, each in enumerate(run.brokers) if each.registered)
     for name in _OF_CLIENT:
-        for c in range(len(kind.topic.clients)):
+        for c in range(len(kind.topic.clients)):  # the producers come first
             calls.append((name, (0, c, *((lookup_broker,) if name == "lookup" else ()))))
     for name, arguments in calls:
         if name == without or isinstance(step(cfg, before, name, *arguments)[1], Refused):
@@ -213,12 +216,15 @@ def unconfirmed(t: Topic) -> int:
 
 
 def is_over(run: Run, owners: tuple[int, ...]) -> bool:
-    """Returns whether one of these brokers confirmed the last confirmed message of each topic."""
+    """Returns whether, for every topic, one of the brokers `owners` confirmed the topic's last confirmed message."""
     return all(kind.writer in owners for kind, _ in run.kinds)
 
 
 def until_over(run: Run, owners: tuple[int, ...]) -> Iterator[Run]:
-    """Yields the run, and the run after each round, until `is_over`. Raises AssertionError after _MOST rounds."""
+    """Yields the run, and the run after each round, up to the first that `is_over`.
+
+    Raises AssertionError if that takes _MOST rounds or more.
+    """
     for _ in range(_MOST):
         yield run
         if is_over(run, owners):
@@ -242,10 +248,11 @@ def exposures(rounds: list[Run]) -> Iterator[Exposure]:
     for each in rounds:
         for broker, name in ((SOURCE, "source"), (DESTINATION, "destination")):
             crashed, _ = stepped(each, "crash", broker)
+            # so the next broker that confirms a message ends the publish gap, also if it is the same as before
             fresh = tuple([(kind._replace(gap=0, writer=-1), n) for kind, n in crashed.kinds])
             fenced = fenced_clients(crashed)
             *_, found = until_over(crashed._replace(kinds=fresh), (SOURCE, DESTINATION, SPARE))
-            for _ in range(2):  # messages that a client sends again are stored twice in these rounds
+            for _ in range(2):  # in these rounds, brokers store the other messages that clients send again
                 found = next_round(found)
             yield Exposure(
                 crashed=name,
