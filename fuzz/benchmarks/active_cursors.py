@@ -1,8 +1,8 @@
 """Benchmarks of three operations on many cursors.
 
-The operations move a cursor, count the cursors at the same position or before, and query the slowest position.
-Workload: tailing and catch-up readers. Cursors are close together and several share a position. Most moves are short;
-one in ten is long or backward. Baselines: `sortedcontainers.SortedList`, and the definition, a scan of all cursors.
+The operations move a cursor, count the cursors at the same position or before, and query the smallest position.
+Workload: tailing and catch-up readers. Cursors are close together and several share a position. Nine moves in ten are
+short; the tenth may be long or backward. Baselines: `sortedcontainers.SortedList`, and a scan of all cursors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FEW, MANY = 1_000, 100_000
 _CURSORS_PER_POSITION = 10
 #: Calls per measurement, and number of measurements.
 _CALLS, _TURNS = 20_000, 5
-#: Calls per measurement of the definition, which is slow.
+#: Calls per measurement if `Definition` is the baseline, which is slow.
 _CALLS_OF_DEFINITION = 40
 
 
@@ -42,7 +42,7 @@ class Cursors(Protocol):
 
 
 class SortedCursors:
-    """Baseline: a sorted list of positions, and the position of each name."""
+    """Baseline: a sorted list of positions, and the position of each cursor."""
 
     def __init__(self, positions: list[Position]) -> None:
         self.positions = dict(enumerate(positions))
@@ -114,14 +114,14 @@ def load(cursors: int, calls: int) -> Load:
 
 
 def move(cursors: Cursors, workload: Load) -> list[Any]:
-    """Executes the moves."""
+    """Executes the moves, which have no answers."""
     for cursor, position in workload.moves:
         cursors.update_cursor(cursor, position)
     return []
 
 
 def count(cursors: Cursors, workload: Load) -> list[Any]:
-    """Queries the count of each moved cursor."""
+    """Queries the count of the cursor of each move, without moving it."""
     return [cursors.number_at_same_position_or_before(cursor) for cursor, _ in workload.moves]
 
 
@@ -166,7 +166,7 @@ def against(baseline: Callable[[list[Position]], Cursors], task: Task, calls: in
 
 
 def growth() -> Measured:
-    """Measures how the cost of a move and its queries grows from few to many cursors."""
+    """Measures how many times a move and its queries cost more among MANY cursors than among FEW."""
     few, many = load(FEW, _CALLS), load(MANY, _CALLS)
     grown = []
     for make in (implementation, SortedCursors):

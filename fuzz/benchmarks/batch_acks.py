@@ -1,8 +1,8 @@
 """Individual acks of a cursor with many ranges of deleted entries: implementation against model.
 
-The workload is a shared subscription: consumers acknowledge messages of batches and whole entries in random order. At
-intervals, the cursor writes a record of its acknowledgements. The baseline is the model, whose deleted entries are one
-bit mask over all entries.
+The workload is a shared subscription: consumers acknowledge random messages of batches and random whole entries. Every
+`_ACKS_PER_RECORD` acks, the implementation persists its acknowledgements as a record; the model does not. The model
+keeps deleted entries in one bit mask over all entries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from model.batch_acks.machine import Ack
 from model.batch_acks.state import Config, start
 from model.positions import Position
 
-#: Entries of the two benchmarks, messages of an entry, and acks of one measurement.
+#: Entries of the two benchmarks, messages of an entry, and acks of a measurement of the implementation.
 FEW, MANY, MESSAGES, ACKS = 10_000, 100_000, 10, 20_000
 #: The model is slow, so it gets fewer acks.
 _ACKS_OF_MODEL = 300
@@ -35,13 +35,14 @@ def config(entries: int) -> Config:
 
 
 def acknowledgements(entries: int, count: int) -> list[tuple[Ack, ...]]:
-    """Returns acks of messages and whole entries in random order.
+    """Returns acks of random messages and of random whole entries, but not of the first entry.
 
-    The first entry stays unacknowledged, so the mark-delete position does not advance.
+    So the mark-delete position does not advance.
     """
     chance, everything = random.Random(7), 2**MESSAGES - 1  # noqa: S311
     made: list[tuple[Ack, ...]] = []
     for _ in range(count):
+        # an ack set in which the bit of one message is clear; None: the whole entry
         words = words_of(everything & ~(1 << chance.randrange(MESSAGES))) if chance.random() < 0.6 else None
         made.append((Ack(Position(1, chance.randrange(1, entries)), words),))
     return made
@@ -62,7 +63,7 @@ def implementation_seconds(entries: int, given: list[tuple[Ack, ...]]) -> float:
 def model_seconds(entries: int, given: list[tuple[Ack, ...]]) -> float:
     """Returns the seconds that the model takes for `_ACKS_OF_MODEL` further acks, after the given ones.
 
-    The implementation makes the given acks, because the model would be slow.
+    The implementation executes the given acks, because the model would be slow.
     """
     cfg = config(entries)
     cursor = BatchAcks(cfg)

@@ -21,7 +21,10 @@ def _broker() -> Measured:
 
 
 def _speed(harness: Harness, count: int, *, one_by_one: bool) -> float:
-    """Returns the messages a second. A message counts twice: when sent, and when received and acknowledged."""
+    """Returns the messages a second. A message counts twice: when sent, and when received and acknowledged.
+
+    With `one_by_one`, the client waits for each receipt before it sends the next message.
+    """
     urls = harness.broker("reset", check=False)
     harness.client("open", url=urls[0])
     options = {"send_timeout_millis": 0, "batching_enabled": False, "block_if_queue_full": True}

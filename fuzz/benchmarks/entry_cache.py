@@ -1,4 +1,4 @@
-"""Benchmarks of shared storage reads: entries saved, and the cost of finding a read to join."""
+"""Benchmarks of shared storage reads: how many entries are read, and the cost of finding a read to join."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def bisected(reads: int) -> float:
 def scanned(reads: int) -> float:
     """Returns the seconds of `_LOOKUPS` lookups by a scan of this number of reads, as in `PendingReadsManager`.
 
-    Lookups are slow: a thirtieth of them is made and measured.
+    Scans are slow: only a thirtieth of the lookups is made, and the measured time is multiplied by 30.
     """
     outstanding = tuple(StorageRead(i, 0, 0, 1, 10 * i, 10 * i + 5, 1, True, (1,)) for i in range(reads))
     started = time.perf_counter()
@@ -52,10 +52,10 @@ def joining() -> Measured:
     return Measured(ours, scanning, scanning / ours)
 
 
-def entries_from_storage(sharing: bool) -> int:
+def entries_from_storage(is_shared: bool) -> int:
     """Returns the number of entries that storage reads for catch-up readers, with shared reads or without.
 
-    Storage answers after all readers have requested.
+    Each reader requests a batch. Then storage answers, and the readers request the next batch.
     """
     implementation = EntryCaches(Config(caches=1, stored=(Stored(0, 1, (100,) * ENTRIES),)))
     delivered = 0
@@ -65,7 +65,7 @@ def entries_from_storage(sharing: bool) -> int:
             reading = implementation.read(0, 1, first + reader * DISTANCE, first + reader * DISTANCE + BATCH - 1, 0)
             assert isinstance(reading, Reading)
             issued += reading.issued
-            if not sharing:
+            if not is_shared:
                 implementation.invalidate_ledger(0, 1)  # outstanding reads are no longer joinable
         for each in issued:
             implementation.complete_storage_read(each.number, True)

@@ -33,7 +33,7 @@ from fuzz.target import Target
 
 #: The first seeds of the searches for each seeded bug. A search runs consecutive seeds.
 SEEDS = tuple(range(0, 10_000_000, 1_000_000))
-#: The largest number of steps of a search. A search that does not kill the bug counts with this number.
+#: A search begins no trace after this number of steps. If it has not killed the bug then, it counts with this number.
 MOST_STEPS = 200_000
 #: Seconds of processor time after which a trace counts as a hang, which kills the bug.
 _HANG_SECONDS = 0.2
@@ -53,7 +53,8 @@ class Effect(NamedTuple):
 #: How a subject is changed, and whether a corpus is used.
 Variant = tuple[Callable[[Subject], Subject], bool]
 
-#: Each kind of guidance: the variants with it and without.
+#: Each kind of guidance: the variants with this kind and without. Swarms and situations are factors of weights, so the
+#: variant without weights has neither.
 KINDS: dict[str, tuple[Variant, Variant]] = {
     "weights": ((lambda s: s, False), (lambda s: replace(s, weights={}, swarms={}, in_situation={}), False)),
     "situations": ((lambda s: s, False), (lambda s: replace(s, in_situation={}), False)),
@@ -86,9 +87,10 @@ def median_steps(subject: Subject, of_model: bool, uses_corpus: bool) -> float:
 
 
 def steps_to_kill(subject: Subject, of_model: bool, uses_corpus: bool, seed: int) -> int:
-    """Returns the steps until a seeded bug is killed, in traces of the seeds from `seed` on; at most MOST_STEPS.
+    """Returns the steps until a seeded bug is killed, in traces of the seeds from `seed` on.
 
-    Only properties can kill a bug of the model (`of_model`).
+    Returns MOST_STEPS if no trace that begins before this step kills the bug. Only properties can kill a bug of the
+    model (`of_model`), because the model then runs alone.
     """
     config, taken, corpus = find_profile(subject, "reference"), 0, _Corpus(subject, of_model, seed)
     while taken < MOST_STEPS:
@@ -108,7 +110,7 @@ class _Found(Exception):
 
 
 class _Corpus:
-    """Traces up to a step that reached an abstract state for the first time."""
+    """Runs traces. Keeps the beginning of each trace up to a step that reached an abstract state for the first time."""
 
     def __init__(self, subject: Subject, of_model: bool, seed: int) -> None:
         self.subject = subject
@@ -118,9 +120,10 @@ class _Corpus:
         self.seen: set[Any] = set()
 
     def next_run(self, config: Any, seed: int, uses_corpus: bool) -> Iterator[None]:
-        """Runs one trace, which draws settings of the config. Yields after each step.
+        """Runs the trace of a seed, which draws settings of the config. Yields after each step.
 
-        Raises _Found at the step that kills the bug.
+        With `uses_corpus`, the trace may begin with a kept one, and then has its config. Raises _Found at the step that
+        kills the bug.
         """
         subject = self.subject
         plan, rng = plan_trace(subject, config, seed)

@@ -23,7 +23,7 @@ class Nested:
         self.buckets: dict[int, dict[int, Any]] = {}
 
     def add(self, time: int, ledger: int, entry: int) -> None:
-        """Adds an entry to a bucket."""
+        """Adds an entry to the bucket with this time."""
         bucket = self.buckets.get(time)
         if bucket is None:
             bucket = self.buckets[time] = {}
@@ -33,13 +33,13 @@ class Nested:
         bitmap.add(entry)
 
     def take(self, limit: int) -> list[tuple[int, list[tuple[int, list[int]]]]]:
-        """Removes and returns all buckets up to a time, ascending: time, and ledgers with their entries."""
+        """Removes and returns all buckets up to the time `limit`, ascending: time, and ledgers with their entries."""
         due = sorted([time for time in self.buckets if time <= limit])
         return [(time, [(ledger, list(b)) for ledger, b in sorted(self.buckets.pop(time).items())]) for time in due]
 
 
 def seconds(make: Callable[[], Any], given: list[tuple[int, int, int]], *, redeliver: bool) -> float:
-    """Returns the seconds to add all entries, or, with `redeliver`, to remove them bucket by bucket."""
+    """Returns the seconds to add the entries `given` or, with `redeliver`, to remove them bucket by bucket."""
     structure = make()
     started = time.perf_counter()
     for bucket, ledger, entry in given:

@@ -45,7 +45,7 @@ from model.machine import BadValue
 from model.negative_acks.delay import trim_lower_bits
 
 MIB = 2**20
-#: Time of the first nack. Its offset in its bucket determines the number of buckets.
+#: Time of the first nack, in milliseconds.
 START = 1_731_650_000_000
 FIRST_LEDGER = 10_000
 #: `managedLedgerMaxEntriesPerLedger`, and milliseconds of `managedLedgerMinLedgerRolloverTimeMinutes`.
@@ -148,7 +148,7 @@ def container_bytes(row: Row) -> float:
 
 
 def hash_map_slots(count: int, peak: int = 0) -> int:
-    """Returns the slots of the map before PIP-393 with `count` entries, after it had `peak` entries and removals."""
+    """Returns the slots of the map before PIP-393 with `count` entries, after removals from `peak` entries."""
     slots = INITIAL_SLOTS
     while max(count, peak) > slots * FILL_PERCENT // 100:
         slots *= 2
@@ -158,12 +158,12 @@ def hash_map_slots(count: int, peak: int = 0) -> int:
 
 
 def hash_map_bytes(count: int, peak: int = 0) -> int:
-    """Returns the bytes of the map before PIP-393."""
+    """Returns the bytes of the map before PIP-393 with `count` entries, after removals from `peak` entries."""
     return SLOT_BYTES * hash_map_slots(count, peak)
 
 
 def peak_before_idle(count: int) -> int:
-    """Returns the peak number of entries for which the map stays largest after removals down to `count` entries."""
+    """Returns the largest peak from which removals down to `count` entries do not shrink the map."""
     slots = hash_map_slots(count)
     while count >= 2 * slots * IDLE_PERCENT // 100:
         slots *= 2
@@ -279,7 +279,10 @@ def resident_bytes() -> int:
 
 @functools.cache
 def bytes_per_entry(structure: str, row: Row) -> dict[str, float]:
-    """Returns the measured bytes per entry of a structure, by kind. Raises BadValue where they cannot be measured."""
+    """Returns the bytes per entry of a structure, by the keys that `measure` prints.
+
+    Raises BadValue if this machine cannot measure them.
+    """
     root = str(Path(fuzz.benchmarks.__path__[0]).parents[1])
     paths = os.pathsep.join(each for each in (root, os.environ.get("PYTHONPATH")) if each)
     code = f"from fuzz.benchmarks.negative_acks_space import measure; measure({structure!r}, {row.name!r})"
@@ -297,7 +300,7 @@ def bytes_per_entry(structure: str, row: Row) -> dict[str, float]:
 
 
 def against(row: Row, baseline: Callable[[Row], float], kind: str = "allocated") -> Callable[[], Measured]:
-    """Returns a comparison of the compressed buckets with a baseline, in bytes per entry."""
+    """Returns a comparison of compressed buckets with a baseline, in bytes per entry; `kind` is a key of `measure`."""
 
     def run() -> Measured:
         ours, other = bytes_per_entry("packed", row)[kind], baseline(row)

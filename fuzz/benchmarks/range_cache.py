@@ -1,5 +1,7 @@
-"""Benchmarks of eviction: one time pass over the central removal queue of all caches (PIP-430), against the legacy
-eviction, a time pass over each cache. They show how the costs depend on the number of caches.
+"""Benchmarks of eviction: how the cost of evicting expired entries depends on the number of caches.
+
+We measure one time pass over the central removal queue of all caches (PIP-430). The baseline is the eviction before
+PIP-430 (legacy), which makes a time pass over each cache.
 """
 
 from __future__ import annotations

@@ -266,7 +266,7 @@ def _tlc_speed(subject: Subject, checked: bool) -> float:
     module = read_module(MODULES, str(subject.tla))
     twin = Twin(module, find_space(subject, _SCOPE), (ALWAYS,) if checked else ())
     text, config = twin.text("MC_bench", twin.checks)
-    # TLC makes a long run without a dump, for an hour at most
+    # the last three values: is_long, no dump, and the timeout
     with tempfile.TemporaryDirectory() as folder:
         outcome = run_tlc(Job("MC_bench", text, config, MODULES, Path(folder) / "tlc", True, False, 3600.0))
         if outcome.result.verdict is not Verdict.SUCCESS:
@@ -300,8 +300,9 @@ def _campaign() -> Measured:
         workers = SparkWorkers(spark, slots(spark))
         speed = workers.warm_up(specs)
         with ProcessPoolExecutor(workers.slots, mp_context=get_context("spawn")) as pool:
-            # starts the processes; then the traces of 20 seconds on all slots are run
+            # these tasks are not measured; they start the processes
             list(pool.map(run_task, [Task(s, 0, BLOCK) for s in specs for _ in range(workers.slots)]))
+            # traces of each spec that take about 20 seconds on all slots
             traces = max(BLOCK, round(_traces_for(specs, 20.0 * workers.slots) / BLOCK) * BLOCK)
             value, baseline = in_turns(
                 lambda: _on_spark(specs, workers, speed, traces), lambda: _in_pool(specs, pool, workers.slots, traces)

@@ -46,6 +46,7 @@ def _processor_seconds(run: Callable[[Target], float]) -> float:
             rate = run(target) if seconds else 0.0
         return sum(os.times()[:4]) - started
 
+    # the second call sets the rate that the divisor uses
     return (-spent(0.0) + spent(_SECONDS)) / (rate * _SECONDS)
 
 

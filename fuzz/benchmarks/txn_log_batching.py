@@ -40,7 +40,7 @@ from model.txn_writer.state import Config, Write
 NETWORK_US, PERSIST_US, THINK_US = 200, 2_000, 2_000
 #: The time that the busy ledger takes per entry before it starts the next.
 BUSY_US = 20
-#: The writer's flush interval. The simulation's unit of time is the microsecond, so `max_delay_ms` has this unit here.
+#: The writer's flush interval. Time is in microseconds here, so `max_delay_ms` has microseconds, too.
 DELAY_US = 1_000
 ON = Config(max_delay_ms=DELAY_US)
 OFF = ON._replace(batching=False)
@@ -102,7 +102,7 @@ class Client:
         self.number = number
         self.remaining = transactions
         self.step = 0
-        self.txn = -1
+        self.txn = -1  # until the coordinator receives the first request
         self.sent_us = 0
 
 
@@ -123,9 +123,9 @@ class Simulation:
         self._event_count = 0
         self._records: dict[int, tuple[Client, TransactionRecord]] = {}  # by the writer's record number
         self._entries: list[bytes] = []
-        self._last_id = -1
+        self._last_id = -1  # no transaction yet
         self._latency_us = 0
-        self._tick_us = -1
+        self._tick_us = -1  # the latest scheduled tick
 
     def run(self) -> Log:
         """Runs all transactions to their ends. Returns the log. Cost: O(records log clients)."""
@@ -165,7 +165,7 @@ class Simulation:
             self._last_id += 1
             client.txn = self._last_id
         new = record(client.step, client.txn, client.number, now, self._last_id)
-        effects = self._writer.add(record_size(new), "nothing")
+        effects = self._writer.add(record_size(new), "nothing")  # "nothing": no step of the write fails
         self._records[effects.number] = client, new
         self._begin_writes(now, effects.writes)
         # without this event, the simulation would advance the writer's clock past the flush
