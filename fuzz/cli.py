@@ -104,7 +104,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _hint(problem: TyperException, arguments: Sequence[str]) -> str:
-    """Returns the profiles of the component if an option lacks a profile, otherwise the command that prints help."""
+    """Returns the profiles of the component if a profile is missing, otherwise the command that prints help."""
     if getattr(problem, "option_name", "") in ("--profile", "--against"):
         for name in arguments:
             if name in subject_names():
@@ -588,7 +588,7 @@ def check(
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result as JUnit XML.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Run all checks of a tier, for continuous integration. A passed check is cached in build/check."""
+    """Run all checks of a tier, for continuous integration. A check without findings is cached in build/check."""
     from fuzz.commands import check as command
 
     if tier not in list(command.Tier):

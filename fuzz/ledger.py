@@ -53,7 +53,7 @@ def claims_implying(subject: Subject, judged: Property) -> list[Claim]:
 
 
 def ledger_row(subject: Subject, judged: Property, claims: list[dict[str, Any]]) -> dict[str, Any]:
-    """Returns the row of the property `judged`; `claims` has the rows of the claims that imply this property."""
+    """Returns the ledger's row of the property `judged`. `claims` are the rows of the claims that imply `judged`."""
     scopes = scopes_of(subject, judged)
     proofs = [claim["id"] for claim in claims if holds(claim)]
     failed = "".join(f"; claim {claim['id']}: {_failure(claim)}" for claim in claims if not holds(claim))
@@ -83,7 +83,8 @@ def _failure(claim: dict[str, Any]) -> str:
 def scopes_of(subject: Subject, judged: Property) -> dict[str, int]:
     """Returns the number of states of each recorded scope in which the explorer checks the property `judged`.
 
-    The explorer checks a property with actions in a scope that has at least one of them.
+    The explorer checks no property with history variables, and no property that does not apply under the scope's
+    config. It checks a property about certain actions only in a scope that has one of these actions.
     """
     found = {}
     for name, scope in subject.scopes.items():

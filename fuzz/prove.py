@@ -102,7 +102,7 @@ def row_of(subject: str, claim: Claim) -> dict[str, Any]:
 
 
 def statement_to_refute(claim: Claim) -> str:
-    """Returns the name of the statement that must fail under the control of a claim."""
+    """Returns the name of the statement that must fail under the control of a claim. A Z3 claim always names one."""
     return claim.control.refutes or (POSTCONDITION if claim.tool == "crosshair" else "")
 
 
@@ -138,7 +138,7 @@ def changed(claim: str, change: Control) -> str:
 
 
 def _ask(subject: str, claim: str, changed_module: tuple[str, str] | None, limit: float) -> Answer:
-    """Runs a check as `ask`. `changed_module` is a module's name and its changed source; None without a change."""
+    """Like `ask`. `changed_module` is the name of a module and its changed source; None without a change."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_answer_to, args=(subject, claim, changed_module, theirs), daemon=True)

@@ -72,9 +72,10 @@ def _read_mutants(subject: str) -> tuple[Mutant, ...]:
 
 
 def _module_of(subject: str, mutant_id: str, table: dict[str, str]) -> str:
-    """Returns the module with a mutant's passage: in `model/` if the id starts with `spec-`, else in `impl/`.
+    """Returns the `module` of a mutant's table. By default, this is the component's module that has the passage `find`.
 
-    If no module has the passage, returns the component's first module. Raises BadValue if several modules have it.
+    That module is in `model/` if the id starts with `spec-`, else in `impl/`. If no module has the passage, returns the
+    first module of the component. Raises BadValue if several modules have the passage.
     """
     if "module" in table:
         return table["module"]
@@ -189,9 +190,9 @@ def seed_bug(mutant: Mutant) -> Subject:
 
 
 def seed_source(subject: str, module: str, source: str) -> Subject:
-    """Returns the subject, built with changed text of a module. Raises BadValue if it does not import the module.
+    """Returns the subject, built with changed text of a module. Also raises what the import of the text raises.
 
-    Also raises what the import of the changed text raises. The original modules are imported first, because
+    Raises BadValue if the subject does not import the module. The original modules are imported first, because
     `typing.get_type_hints` later looks up types of seeded records by module name.
     """
     find_subject(subject)
@@ -320,7 +321,7 @@ def _module_name(value: Any) -> Any:
 
 
 def _dependents(names: set[str]) -> Iterator[str]:
-    """Yields the imported component modules that use the given ones, directly or indirectly; adds them to `names`.
+    """Yields the imported modules of `_LAYERS` that use those of `names`, also indirectly. Adds them to `names`.
 
     A module uses another if one of its globals is the other module, or was defined there.
     """

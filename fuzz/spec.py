@@ -79,7 +79,7 @@ def write(folder: Path) -> Path:
 
 
 def pages(names: Sequence[str]) -> dict[str, str]:
-    """Returns the pages about these components, by file name: an index, a page each, and the settings of Pulsar."""
+    """Returns the pages, by file name: an index, a page for each of these components, and the settings of Pulsar."""
     subjects = [find_subject(name) for name in names]
     rows = [row_of(subject) for subject in subjects]
     shared = {"version": code_version(), "names": names}

@@ -121,10 +121,10 @@ class Subject:
     domains: Mapping[str, Domain]
     settings: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=dict)
-    situation: Callable[[Any, Any], str] = lambda cfg, s: ""  # (config, state) -> the name of its situation
+    situation: Callable[[Any, Any], str] = lambda cfg, s: ""  # (config, state) -> the name of the state's situation
     in_situation: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     swarms: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    #: kind of guidance (`fuzz/benchmarks/guidance.py`), such as "swarms" -> whether traces use it, and why
+    #: kind of guidance (`fuzz/benchmarks/guidance.py`), such as "swarms" -> text: whether traces use it, and why
     guidance: Mapping[str, str] = field(default_factory=dict)
     abstract: Callable[[Any, Any], tuple[Any, ...]] = lambda cfg, s: ()
     measures: Mapping[str, Callable[[Any], int]] = field(default_factory=dict)
@@ -142,8 +142,8 @@ class Subject:
     #: the name of a field of the state: a number that no outcome shows, and to which each action adds an amount that
     #: does not depend on the number
     tally: str | None = None
-    #: by name, (config, state) -> a corrupted state, or None if the state cannot be corrupted so. Loading a corrupted
-    #: state into an implementation must raise an exception, or `check` must report a violation
+    #: by name, a way to corrupt a state: (config, state) -> the corrupted state, or None if this way is not possible.
+    #: Loading a corrupted state into an implementation must raise an exception, or `check` must report a violation
     corrupt: Mapping[str, Callable[[Any, Any], Any]] = field(default_factory=dict)
     #: for integers whose size costs time or memory: the largest value, a number or a function of the config. The key is
     #: the name of an argument, setting or field, or `ACTION.NAME` for an argument or field of one action only
@@ -169,7 +169,7 @@ class Subject:
         return properties_of(self.invariants)
 
     def domain(self, action: str, param: str) -> Domain:
-        """Returns the values of an argument. Raises BadValue when the subject has none."""
+        """Returns the domain of an argument. Raises BadValue if the subject has none."""
         for key in (f"{action}.{param}", param):
             if key in self.domains:
                 return self.domains[key]

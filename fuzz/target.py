@@ -27,10 +27,13 @@ class Second(StrEnum):
 class Target:
     """A subject under a config, and the second side.
 
-    `config` is the config of a profile or of one trace. The second side is the model under `other_config` if this is
-    given, else the foreign program `program` if this is given, else the implementation. An implementation has the rules
-    of the reference, so it is the second side only if `config` has these rules. Under other rules, and with
-    `model_only`, the model runs alone.
+    `config` is the config of a profile or of one trace. The second side is
+
+    - the model under `other_config`, if this is given;
+    - else the foreign program `program`, if this is given;
+    - else none with `model_only`, and if `config` has other rules than the reference: an implementation has only the
+      rules of the reference;
+    - else the implementation.
     """
 
     subject: Subject
@@ -67,7 +70,7 @@ class Target:
 def resolve(subject: str, profile: str = "reference", against: str | None = None, mutant: str | None = None) -> Target:
     """Returns the target for these names; `against` is the other profile.
 
-    Raises BadValue for a name that does not exist, and if `check_mutant` does.
+    Raises BadValue for a name that does not exist, and for a mutant that would not run (`check_mutant`).
     """
     found = subject_or_mutant(subject, mutant)
     other = find_profile(found, against) if against is not None else None

@@ -33,7 +33,7 @@ from model.machine import BadValue
 
 
 class CampaignResult(Result):
-    """The results of all committed rounds of a campaign, added up. Earlier commands may have committed some."""
+    """The results of all committed rounds of a campaign, added up, including those that earlier commands committed."""
 
     out: str
     subjects: list[str]
@@ -141,7 +141,7 @@ def write_report(
 
 @contextlib.contextmanager
 def _progress(console: Console, traces: int | None, seconds: float | None, before: State) -> Iterator[Progress]:
-    """Shows traces, steps a second and findings while a campaign runs."""
+    """Shows traces, steps a second and findings while a campaign runs. `before` is the state at its start."""
     started, traces_before = time.perf_counter(), before.traces
     with showing(console, "starting") as update:
 

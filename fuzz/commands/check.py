@@ -231,8 +231,8 @@ def _explore_checks(subject: Subject, tier: Tier) -> Iterator[Check]:
 
             def run(console: Console, scope: str = scope) -> Outcome:
                 result = explore.run(explore.Options(subject.name, scope), console)
-                counts = f"{result.distinct_states:,} states and {result.transitions:,} transitions"
-                wrong = f"{counts} differ from fuzz/explore/counts.toml" if result.counts_differ else ""
+                visited = f"{result.distinct_states:,} states and {result.transitions:,} transitions"
+                wrong = f"{visited} differ from fuzz/explore/counts.toml" if result.counts_differ else ""
                 findings = [f"{subject.name} {scope} {violation.cause}" for violation in result.violations]
                 return Outcome(f"exhausted: {result.distinct_states:,} states", findings, wrong)
 

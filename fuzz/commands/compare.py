@@ -33,7 +33,7 @@ from fuzz.report.campaign import pyplot
 from fuzz.workloads import Cell, Workload, find_workload
 from model.machine import BadValue
 
-#: The axis of a measure is logarithmic if a value is larger.
+#: The axis of a measure is linear if no value is larger, otherwise logarithmic.
 _LINEAR = 1000
 #: The suffixes of plots.
 _PLOTS = (".png", ".svg", ".pdf")
@@ -42,7 +42,7 @@ _PLOT = "compare.svg"
 
 
 class CompareResult(Result):
-    """The costs: `policies` has a row for each policy, size and seed. Its keys are the fields of `Workload.row`."""
+    """The costs: `policies` has the rows of all cells. The keys of a row are the fields of `Workload.row`."""
 
     workload: str
     policies: list[dict[str, Any]]
@@ -65,7 +65,7 @@ class Options(NamedTuple):
 
 
 def run(options: Options, console: Console) -> CompareResult:
-    """Runs the cells of the workloads. Writes the rows and the plots to `out`, which is a folder or one plot.
+    """Runs the cells of the workloads. If `out` is a folder, writes rows and plots there; if it is a file, one plot.
 
     Raises BadValue for an unknown name or wrong value, and for a file that cannot be written.
     """
@@ -217,7 +217,7 @@ def draw(workload: Workload, rows: list[dict[str, Any]], kind: str) -> bytes:
 def points_of(workload: Workload, rows: list[dict[str, Any]], policy: str, measure: str) -> dict[int, float]:
     """Returns the mean of a measure over the seeds, by size.
 
-    If several rows have the same policy, size and seed, the first counts.
+    If several rows have the same policy, size and seed, the first counts: for `transfer`, that without deduplication.
     """
     first: dict[tuple[int, int], float] = {}
     for row in rows:

@@ -34,7 +34,7 @@ from fuzz.subject import find_subject, subject_names
 from fuzz.target import Target
 from model.machine import BadValue
 
-#: The search for a defect ends after this many steps of random traces, which take a few minutes.
+#: The search for a defect begins no trace after this many steps, which take a few minutes.
 MOST_STEPS = 2_000_000
 #: The search ends earlier if a shrunk trace has at most this many steps. Otherwise, the shortest shrunk trace counts.
 SHORT_ENOUGH = 10
@@ -86,10 +86,10 @@ class EvidenceResult(Result):
 def run(
     components: list[str], most_steps: int, write: Path | None, console: Console, defect_id: str | None = None
 ) -> EvidenceResult:
-    """Searches the defects of the components (default: all), each for at most `most_steps` steps.
+    """Searches the defects of the components (default: all). A search begins no trace after `most_steps` steps.
 
     With `defect_id`, searches only this defect, and explains its trace. `components` then has one name. `write` is a
-    document that has the evidence table between its marks (`fuzz/defects/page.py`). A defect with a result in the
+    document that has the evidence table between two marks (`fuzz/defects/page.py`). A defect with a result in the
     document is not searched. Each new result is written to the document at once. Raises BadValue for an unknown
     component or defect, and for a document that has no marks or cannot be written.
     """

@@ -125,6 +125,7 @@ def run(options: Options, console: Console) -> ExploreResult:
             known = {finding.signature for finding in findings}
             findings += [walked.finding] if walked.finding and walked.finding.signature not in known else []
     for lasso in found.lassos:  # counterexamples of liveness properties
+        # True is the expected value of the property, False the actual one
         difference = Difference(Cause(Kind.EVENTUALLY, lasso.name), f"{lasso.name}: {lasso.guarantee}", True, False)
         findings.append(Finding(space.cfg, tuple(lasso.calls), difference))
     spec = Spec(options.subject, options.profile, None, options.mutant)

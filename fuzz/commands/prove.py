@@ -103,7 +103,7 @@ class ProveResult(Result):
 def run(names: list[str], console: Console, *, ledger: bool = False) -> ProveResult:
     """Checks the claims about the named components, by default all. With `ledger`, makes the ledger instead.
 
-    Raises BadValue as `run_prove` or `run_ledger`.
+    Raises BadValue if `run_prove` or `run_ledger` does.
     """
     found = {"ledger": run_ledger(names, console)} if ledger else run_prove(names, console)
     return msgspec.convert({"claims": [], "ledger": [], **found}, ProveResult)

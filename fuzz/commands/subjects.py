@@ -234,9 +234,9 @@ def _show_in_full(console: Console, row: SubjectRow) -> None:
 
 
 def _by_release(defaults: dict[str, Any]) -> str:
-    """Returns Pulsar's defaults as text, each with the first release that has this default, oldest release first."""
-    there = [(release, default) for release, default in defaults.items() if default is not None]
-    changes = [each for i, each in enumerate(there) if i == 0 or each[1] != there[i - 1][1]]
+    """Returns Pulsar's defaults as text, oldest first, each with the release in which it became the default."""
+    known = [(release, default) for release, default in defaults.items() if default is not None]
+    changes = [each for i, each in enumerate(known) if i == 0 or each[1] != known[i - 1][1]]
     return ", ".join(f"{text_of(default)} from {release}" for release, default in changes)
 
 

@@ -1,4 +1,4 @@
-"""`brokerproof sut`: compares the model with a program, which answers on its standard output (`fuzz/sut/`)."""
+"""`brokerproof sut`: compares the model with a foreign program, over standard input and output (`fuzz/sut/`)."""
 
 from __future__ import annotations
 
