@@ -140,7 +140,7 @@ def check_folder(store: Store, plan: Plan) -> bool:
     """Returns True if the folder holds a campaign of this plan, False if it holds no campaign. Writes nothing.
 
     Raises BadValue if the folder holds a campaign of another plan or version, or committed tables without a manifest.
-    Also raises BadValue where `commits` does.
+    Also raises BadValue if `commits` does.
     """
     text, wanted, has_tables = store.read(MANIFEST), plan.manifest(), bool(commits(store))
     if text is None and has_tables:
@@ -166,7 +166,7 @@ def check_folder(store: Store, plan: Plan) -> bool:
 def open_campaign(store: Store, plan: Plan) -> State:
     """Returns the committed state of this plan's campaign. Writes the manifest if the folder holds no campaign.
 
-    Raises BadValue where `check_folder` does.
+    Raises BadValue if `check_folder` does.
     """
     if check_folder(store, plan):
         return read_state(store, plan)
@@ -192,7 +192,7 @@ def read_plan(store: Store) -> Plan:
 def read_state(store: Store, plan: Plan) -> State:
     """Returns the results of all committed rounds of a campaign, added up.
 
-    Raises BadValue where `commits` and `read_table` do.
+    Raises BadValue if `commits` or `read_table` does.
     """
     state = State()
     state.next_seed = {spec.subject: plan.seed for spec in plan.specs}
@@ -229,7 +229,7 @@ def read_state(store: Store, plan: Plan) -> State:
 
 
 def commit(store: Store, number: int, results: Sequence[TaskResult], round_seconds: float) -> list[dict[str, Any]]:
-    """Commits the results of a round. Returns the round's rows of `runs`. `round_seconds` is the elapsed time."""
+    """Commits the results of round `number`, which took `round_seconds`. Returns the round's rows of `runs`."""
     found = merged(each for result in results for each in result.findings)
     findings = [{"round": number, **each._asdict()} for each in found]
     totals: dict[str, Total] = {}  # by subject

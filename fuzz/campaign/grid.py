@@ -90,15 +90,15 @@ def run_grid(
     row_type: type[msgspec.Struct],
     cells: Sequence[Cell],
     runner: Runner,
-    cells_of_round: int,
+    round_length: int,
     store: Store | None,
     update: Callable[[int], None],
 ) -> Rows:
     """Runs the cells that the store lacks. Returns the rows of all cells, in the cells' order.
 
-    `name` is the argument WORKLOAD of `compare`, and `row_type` the type of the workloads' rows. `update` is called
-    with the number of cells that were run, now or earlier. Raises BadValue if the runner does, if the store is damaged,
-    and if the store is of other workloads or another version.
+    `name` is the argument WORKLOAD of `compare`, `row_type` the type of the workloads' rows, and `round_length` the
+    number of cells of a round. `update` is called with the number of `cells` that have rows. Raises BadValue if the
+    runner does, if the store is damaged, and if the store is of other workloads or another version.
     """
     done: dict[str, Rows] = {}
     rounds = 0
@@ -111,8 +111,8 @@ def run_grid(
                 done.setdefault(entry.pop("cell"), []).append(_row_of(row_type, entry))
     missing = [cell for cell in cells if cell_text(cell) not in done]
     update(len(cells) - len(missing))
-    for start in range(0, len(missing), cells_of_round):
-        batch = missing[start : start + cells_of_round]
+    for start in range(0, len(missing), round_length):
+        batch = missing[start : start + round_length]
         entries: Rows = []
         for cell, rows in zip(batch, runner(batch), strict=True):
             done[cell_text(cell)] = rows

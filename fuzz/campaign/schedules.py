@@ -2,11 +2,8 @@
 
 Brokers and client are processes of their own, with a time limit for each request. A violation of a contract is a
 finding. A known deviation (`fuzz/client/known.py`) may explain the violation. For each contract, a block has at most
-one finding for each known deviation, and one that no known deviation explains.
-
-                                  shrunk    the signature names the contract and
-    explained by a deviation      no        the defect of the deviation
-    not explained                 yes       the steps of the shrunk schedule
+one finding for each known deviation, and at most one that no known deviation explains. Only the latter is shrunk. The
+signature of a finding names the contract and the defect of the known deviation or, without one, the steps.
 
 Every finding is replayed. Two runs of a schedule on a real client can differ, so a row has the number of replays that
 showed the finding.

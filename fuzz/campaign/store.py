@@ -1,7 +1,7 @@
 """Stores of the tables of a campaign or grid: a folder on this machine, or on any file system that Spark supports.
 
 Object stores have no atomic rename, and HDFS shows files that are still being written. So a commit does not rely on
-atomic rename or atomic writes. A table is valid only if a complete commit file names it:
+atomic rename or atomic writes. Instead, a table is valid only if a complete commit file names it.
 
     commit        writes the tables of a round, then its commit file. The name of a table's file contains the start of
                   the file's digest, so an existing table is not overwritten with other content when the round is

@@ -11,7 +11,7 @@ from fuzz.run.coverage import RowKind, Total
 from fuzz.run.generate import plan_trace
 from model.machine import BadValue
 
-#: A coverage goal is expected if it applies under the config of one of this many traces.
+#: A run must reach a coverage goal if the goal applies under the config of one of the run's first traces, this many.
 _CONFIG_SEEDS = 256
 
 
@@ -27,7 +27,7 @@ def configs_of(spec: Spec, seed: int) -> list[Any]:
 
 
 def missed_coverage(spec: Spec, seed: int, total: Total, steps: int) -> list[str]:
-    """Returns a line for each coverage goal and each action in `Total.unreached`.
+    """Returns a line for each coverage goal that was not reached, and each action that was never taken or only refused.
 
     Returns no lines if the run has fewer `steps` than the subject's `min_steps_for_coverage`. Returns no lines for a
     comparison with another profile or for a seeded bug, because such a run searches for a difference.
