@@ -19,7 +19,7 @@ LEDGER = 1
 
 
 class Batches:
-    """The entries of one ledger, and the cursor of a subscription. No acknowledgement of the client is lost."""
+    """The entries of one ledger, and the cursor of a subscription that gets all acknowledgements of the client."""
 
     def __init__(self) -> None:
         self.cursor = Cursor([0], [])  # one ledger, still without entries
@@ -48,7 +48,10 @@ class Batches:
         return [index for index in range(size) if mask >> index & 1]
 
     def acknowledge(self, message: Message, *, cumulative: bool, index_acks: bool) -> None:
-        """Acknowledges a message, or all messages up to it. `index_acks`: whether the client has batch index acks."""
+        """Acknowledges a message or, if `cumulative`, all messages up to this one.
+
+        `index_acks`: whether the client has batch index acks.
+        """
         entry, index = message
         size, acked = self.sizes[entry], range(index + 1) if cumulative else (index,)
         pending = self._pending.setdefault(entry, set(range(size)))

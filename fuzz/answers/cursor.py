@@ -36,9 +36,9 @@ class Cursor:
         return outcome
 
     def _learn(self, number: int, size: int) -> None:
-        """Puts the batch size of an entry into the config, which repeats its sizes cyclically over the entries.
+        """Puts the batch size of an entry into the config, which repeats `batch_sizes` cyclically over the entries.
 
-        The sizes of later entries change: they are put into the config when these entries are added.
+        The sizes of later entries do not count yet: they are put into the config when these entries are added.
         """
         sizes = self.config.batch_sizes
         if sizes[number % len(sizes)] != size:
@@ -58,7 +58,7 @@ class Cursor:
         return None if delivered is None else self.state.read_position - 1
 
     def remaining(self, number: int) -> tuple[int, ...] | None:
-        """Returns the ack set of an entry, empty if the entry is deleted; None if no message of it is acknowledged."""
+        """Returns the ack set of an entry: empty if the entry is deleted, None if none of its messages is acked."""
         if is_deleted(self.state.acks, number):
             return ()
         mask = remaining_of(self.state.acks, number)

@@ -2,7 +2,7 @@
 
 The profile `cpp` has the rules of the C++ client. The client's timer runs once in an interval, and asks for the
 redelivery of all due entries. A run may be late: its lag is unknown. The next run is due an interval after the late
-one. So the model allows commands at many times. The contracts check that those of a real client are among them.
+one. So the model allows commands at many times. The contracts check that the model allows those of a real client.
 """
 
 from __future__ import annotations

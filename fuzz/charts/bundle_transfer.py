@@ -112,7 +112,7 @@ def text(cfg: Config, s: State, event: Event, after: State) -> str:
     c = s.topics[arguments["topic"]].clients[client]
     if name == "receive":
         return command_text(c.down[0])
-    if name == "process":
+    if name == "process":  # `up` has sequence ids, or numbers of acknowledged entries
         sent = f"message {c.up[0]}" if client < cfg.producers else f"ack of entry {c.up[0] - 1}"
         return f"{sent}: {outcome}"
     if name == "admit":

@@ -77,7 +77,7 @@ class MutantVerdict(NamedTuple):
     cause: str  # what the check found; empty if the mutant survived
     seconds_to_kill: float | None  # wall-clock time of all checks up to the kill; None if the mutant survived
     steps_to_kill: int | None  # steps of all fuzzed traces up to the kill; None if the mutant survived
-    length: int | None  # steps of the trace that kills the mutant, not shrunk; without such a trace 0 or None
+    length: int | None  # steps of the trace that kills the mutant, not shrunk; 0 or None if no trace kills it
     excuse: str  # the reason of the mutant's row `[[equivalent]]`; empty if there is no row
     path: str  # the path of the module; for a generated mutant also the line
 
@@ -268,8 +268,8 @@ def undetected_corruption(subject: Subject) -> str | None:
     """Returns the name of a corruption that the implementation's own check does not detect, or None.
 
     Each corruption in `subject.corrupt` is applied to the final states of some traces under the reference, except to
-    states that cannot be corrupted so. It is detected if `check` reports a violation, or if `load` or `check` raises an
-    exception or hangs.
+    states for which it returns None. A corruption is detected if `check` reports a violation, or if `load` or `check`
+    raises an exception or hangs.
     """
     profile = find_profile(subject, "reference")
     for seed in range(_CORRUPTED_TRACES):

@@ -235,7 +235,7 @@ def _is_above_model(value: Any) -> bool:
 
 
 def _globals_used_by(function: FunctionType, seen: set[int]) -> Iterator[Any]:
-    """Yields the globals that a function uses, and those that functions of the same module use that it refers to.
+    """Yields the globals that a function uses, directly or by functions of its own module.
 
     For a Hypothesis test, also those of the test's body. `seen` has the ids of the globals that were yielded before.
     """

@@ -4,6 +4,6 @@ The functions of a module are
 
     settings       recorded config -> settings of the model
     actions        (config, state, operation, recorded config) -> the model's actions, with arguments
-    result         (config, operation, outcome, recorded config) -> the outcome in recorded form
+    result         (config, name of the operation, outcome, recorded config) -> the outcome in recorded form
     observation    (config, observation of the model, recorded config) -> the observation in recorded form
 """

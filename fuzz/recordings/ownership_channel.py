@@ -163,8 +163,8 @@ def offered(cfg: Config, view: View | None, operation: Operation, recorded: Row)
     """Returns the call that decides whether a record is accepted."""
     view = viewed(view, recorded)
     right = written(view, operation)
-    record = {"storage": "system_topic", "check_brokers": True, "left": view.data, "right": right}
-    return [("should_keep_left", record)]
+    arguments = {"storage": "system_topic", "check_brokers": True, "left": view.data, "right": right}
+    return [("should_keep_left", arguments)]
 
 
 def kept(cfg: Config, view: View | None, operation: Operation, outcome: Any, recorded: Row) -> Folded:

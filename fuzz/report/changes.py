@@ -39,7 +39,8 @@ def _list_changes(before: list[Any], after: list[Any], path: str) -> Iterator[Ch
             yield Change(path, "changed", before, after)
         return
     matcher = difflib.SequenceMatcher(None, [to_json(v) for v in before], [to_json(v) for v in after], autojunk=False)
-    # a code is (kind, a, b, c, d): before[a:b] became after[c:d]
+    # A code is (kind, a, b, c, d): before[a:b] became after[c:d]. The path of a removed element has its index in
+    # `before`, any other path an index in `after`.
     codes = [code for code in matcher.get_opcodes() if code[0] != "equal"]
     changed = [i for i, (old, new) in enumerate(zip(before, after, strict=False)) if old != new]
     if len(before) == len(after) and len(changed) < sum(max(b - a, d - c) for _, a, b, c, d in codes):

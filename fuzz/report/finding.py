@@ -19,7 +19,8 @@ def explained(found: FindingRow, path: str, replay: str = "brokerproof replay {}
     """Returns a finding with its explanation.
 
     `path` is the file of the finding's trace. `replay` is the command that replays this file, with `{}` for the path.
-    Cost: one replay with every step checked, and one for each rule in which the trace's config is not the reference.
+    Cost: up to two replays with every step checked, and one for each rule in which the trace's config is not the
+    reference.
     """
     trace = parse_trace(found.trace)
     explanation, defect, related = explain(trace), None, None

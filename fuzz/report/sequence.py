@@ -79,7 +79,7 @@ def _lifelines(headings: Sequence[str], height: int) -> list[str]:
 def _arrow(row: _Row, y: int, is_last: bool) -> list[str]:
     """Returns the arrow of a step, or a loop at one lifeline.
 
-    Faults, failures and the last step are red. Other messages without effect are grey.
+    A fault, a failed step, and the last step of a finding (`is_last`) are red. Another message without effect is grey.
     """
     arrow = row.step.arrow
     assert arrow is not None, "a row has an arrow"

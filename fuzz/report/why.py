@@ -10,7 +10,8 @@ the reason is:
     variable          the reason of the expression that was assigned to the variable, if the variable is a bool
     a <= b            this comparison, and the values of a and b
 
-Predicates have no side effects, so their parts may be evaluated again.
+If the expression is true, `or` and `any` take the places of `and` and `all`. Predicates have no side effects, so their
+parts may be evaluated again.
 """
 
 from __future__ import annotations
@@ -181,7 +182,7 @@ def _reasons(node: ast.expr, environment: Environment, depth: int) -> Iterator[R
 
 
 def _explain_call(node: ast.Call, environment: Environment, depth: int) -> Iterator[Reason]:
-    """Returns the reasons for the result of a called predicate; none if it cannot be decomposed."""
+    """Returns the reasons for the result of a call; none if the function cannot be decomposed or returns no bool."""
     function = inspect.unwrap(_evaluate(node.func, environment))
     if not inspect.isfunction(function) or node.keywords or any(isinstance(a, ast.Starred) for a in node.args):
         return iter(())

@@ -204,9 +204,9 @@ def _changed_scope(run: Run, scope: Scope) -> Scope:
         if len(kept) != len(values):
             raise BadValue(f"the run {run.id}: `only` has {values} for {key}, whose values are {plain(fixed)}")
         domains[key] = replace(domain, by=kept) if isinstance(domain, Offset) else kept
-    driven = [action for action in dict.fromkeys((*scope.actions, *run.actions)) if action not in run.without]
+    actions = [action for action in dict.fromkeys((*scope.actions, *run.actions)) if action not in run.without]
     bounds = {**scope.bounds, **run.bounds}
-    return replace(scope, settings=settings, actions=tuple(driven), domains=domains, bounds=bounds)
+    return replace(scope, settings=settings, actions=tuple(actions), domains=domains, bounds=bounds)
 
 
 def _fitted(run: Run, key: str, values: Any, cfg: Any) -> tuple[Any, ...]:

@@ -94,8 +94,8 @@ class Twin:
 
     `wanted` has names of operators, or the kinds `always` and `eventually`. A kind stands for the subject's properties
     of this kind that apply under the config and that the module states. A liveness property is left out if the scope
-    lacks one of its fair actions. `fair` replaces the fair actions that the liveness properties name. Raises BadValue
-    if the module lacks an operator, or if a kind stands for no property.
+    lacks one of its fair actions. `fair` is as in `Run` (`fuzz/tlc/manifest.py`). Raises BadValue if the module lacks
+    an operator, or if a kind stands for no property.
     """
 
     def __init__(
@@ -143,11 +143,11 @@ class Twin:
         """Returns the operators for an element of `wanted`: the named operator, or those of the named kind."""
         if wanted not in (ALWAYS, EVENTUALLY):
             return [wanted]
-        driven = set(self.space.scope.actions)
+        in_scope = set(self.space.scope.actions)
         return [
             camel(p.name)
             for p in self._properties(wanted)
-            if p.given(self.space.cfg) and camel(p.name) in self.module.operators and driven >= set(p.fair)
+            if p.given(self.space.cfg) and camel(p.name) in self.module.operators and in_scope >= set(p.fair)
         ]
 
     def _must_have(self, operator: str, why: str) -> None:
@@ -216,7 +216,7 @@ class Twin:
     # ---- constants ------------------------------------------------------------------------------------
 
     def _constant(self, name: str) -> str:
-        """Returns the value of a constant as an expression. Raises BadValue if it is no setting and no argument."""
+        """Returns the value of a constant in TLA+. Raises BadValue if the constant is no setting and no argument."""
         space = self.space
         settings = space.cfg._asdict()
         for setting in (name, name.removeprefix(_START)):
@@ -236,7 +236,7 @@ class Twin:
         return self._domain(name, [parameter for parameter in parameters if parameter[0] in space.scope.actions])
 
     def _domain(self, name: str, parameters: list[tuple[str, str]]) -> str:
-        """Returns the domain that an argument has in all driven actions; {} if no driven action has the argument.
+        """Returns the domain that an argument has in the actions `parameters` ((action, argument)); {} without any.
 
         Raises BadValue if the domains differ.
         """

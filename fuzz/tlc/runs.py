@@ -1,4 +1,4 @@
-"""Runs TLC on the twins and compares states and steps with the explorer's.
+"""Runs TLC on the twins, and compares states and steps with the explorer's.
 
 The runs are derived from the scopes and the defect table, or written beside the modules: see `fuzz/tlc/manifest.py`.
 For each run, a module is generated that extends the twin: it has the constants, bounds and actions of the subject's
@@ -111,7 +111,8 @@ def make_run(
 ) -> Result:
     """Runs TLC. Compares the result with the expected one, and the states and steps with those of the model in `space`.
 
-    The default of `space` is `run.space()`. `folder` has the modules, `output` receives TLC's files. Raises BadValue.
+    The default of `space` is `run.space()`. `folder` has the modules, `output` receives TLC's files. Raises BadValue
+    for an invalid run, and if there is no Java or no TLC.
     """
     space = space or run.space()
     twin = Twin(read_module(folder, run.module), space, run.wanted, run.fair)
@@ -140,8 +141,8 @@ def make_run(
             progress("comparing the steps")
             edges, found = compare_graphs(space, graph, finished.dump)
             differences += [f"{run.id}: {line}" for line in found]
-    found_states = (finished.distinct_states, model_states, edges, finished.seconds)
-    return Result(run, finished.result, *found_states, differences, str(finished.log))
+    measured = (finished.distinct_states, model_states, edges, finished.seconds)
+    return Result(run, finished.result, *measured, differences, str(finished.log))
 
 
 def _is_long(run: Run) -> bool:
