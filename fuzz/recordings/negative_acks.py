@@ -89,7 +89,7 @@ def message(id: MessageId) -> Names:
 
 
 def in_text_order(id: MessageId) -> tuple[Any, ...]:
-    """Returns the sort key of an id. Recorded commands sort ids by position, then by the texts of partition and kind."""
+    """Returns the sort key of an id. Recorded commands sort by position, then by the texts of partition and kind."""
     return id.position, str(id.partition), recorded_kind(id)
 
 
