@@ -124,7 +124,17 @@ class Found(NamedTuple):
 
 def start(cfg: Config) -> State:
     """Returns the state with empty caches, which are disabled if the maximum is zero."""
-    return State(0, (new_cache(cfg.max_bytes),) * cfg.caches, cfg.max_bytes, cfg.watermark, False, (), 0, 0, Counters())
+    return State(
+        now_ns=0,
+        caches=(new_cache(cfg.max_bytes),) * cfg.caches,
+        max_bytes=cfg.max_bytes,
+        watermark=cfg.watermark,
+        eviction_in_progress=False,
+        tasks=(),
+        issued_reads=0,
+        failing_reads=0,
+        counters=Counters(),
+    )
 
 
 legacy_manager = Machine(

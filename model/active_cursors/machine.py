@@ -173,7 +173,16 @@ class State(NamedTuple):
 def start(cfg: Config) -> State:
     """Returns the state after construction: no cursors, and the grace period has started."""
     nodes = CursorList() if cfg.container == "linked_list" else None
-    return State(cfg.start_ms, (), cfg.start_ms, 1, 0, 0, nodes, ())
+    return State(
+        now_ms=cfg.start_ms,
+        cursors=(),
+        last_removal_ms=cfg.start_ms,
+        next_object=1,
+        version=0,
+        durables=0,
+        nodes=nodes,
+        items=(),
+    )
 
 
 class Found(NamedTuple):

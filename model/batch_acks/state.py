@@ -171,7 +171,18 @@ class State(NamedTuple):
 
 def start(cfg: Config) -> State:
     """Returns a new cursor at the beginning of a ledger."""
-    return State((cfg.entries,), Acks(), 0, Acks(), False, None, (), False, cfg.batch_acks, 1)
+    return State(
+        ledgers=(cfg.entries,),
+        acks=Acks(),
+        read_position=0,
+        durable=Acks(),
+        dirty=False,
+        writing=None,
+        queued=(),
+        reading=False,
+        batch_acks=cfg.batch_acks,
+        next_ticket=1,
+    )
 
 
 # ---- entries ------------------------------------------------------------------------------------------

@@ -262,7 +262,7 @@ def crash(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
 def stopped(s: State, broker: int) -> State:
     """Returns the state after a broker stopped."""
     s = s._replace(topics=tuple([without_broker(t, broker) for t in s.topics]))
-    return with_broker(s, broker, Broker(False, False, 0, "", False, 0))
+    return with_broker(s, broker, Broker(False, False, view=0, duty="", named_source=False, leaked=0))
 
 
 def without_broker(t: Topic, broker: int) -> Topic:
@@ -285,7 +285,7 @@ def restart(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
     """
     if s.brokers[broker].alive:
         return refused(s, "illegal_state", "the broker is running")
-    s = with_broker(s, broker, Broker(True, True, len(s.records) - 1, "", False, 0))
+    s = with_broker(s, broker, Broker(True, True, view=len(s.records) - 1, duty="", named_source=False, leaked=0))
     return (applied(cfg, s, broker, s.brokers[broker].view) if cfg.restart_acts_on_record else s), None
 
 

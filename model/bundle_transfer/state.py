@@ -248,12 +248,14 @@ class State(NamedTuple):
 
 def start(cfg: Config) -> State:
     """Returns the initial state: broker 0 owns the bundle and serves every topic; all clients are attached to it."""
-    client = Client("ready", 0, False, 0, 0, (), ())
+    client = Client(phase="ready", peer=0, paused=False, begun=0, done=0, up=(), down=())
     clients = (client,) * (cfg.producers + min(cfg.consumers, 1))
-    serving = TopicObject("open", True, (), 0, 0)
-    topic = Topic((), (), 0, (serving, *(None,) * (cfg.brokers - 1)), clients)
-    broker = Broker(True, True, 0, "", False, 0)
-    return State((Record("owned", 0, None, False),), (broker,) * cfg.brokers, (topic,) * cfg.topics)
+    serving = TopicObject(phase="open", writable=True, adds=(), cursor=0, older=0)
+    objects = (serving, *(None,) * (cfg.brokers - 1))
+    topic = Topic(log=(), abandoned=(), cursor=0, objects=objects, clients=clients)
+    broker = Broker(alive=True, registered=True, view=0, duty="", named_source=False, leaked=0)
+    owned = Record("owned", dst=0, source=None, forced=False)
+    return State((owned,), (broker,) * cfg.brokers, (topic,) * cfg.topics)
 
 
 bundle_transfer = Machine(

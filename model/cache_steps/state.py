@@ -226,17 +226,17 @@ NO_LOOKUP = Lookup("idle", None, None)
 def start(cfg: Config) -> State:
     """Returns the state with empty caches, every wrapper in the pool and every thread idle."""
     return State(
-        (None,) * (cfg.caches * cfg.positions),
-        (),
-        (FREE,) * cfg.pool,
-        (0,) * cfg.caches,
-        0,
-        False,
-        0,
-        (NO_INSERT,) * cfg.inserters,
-        (NO_REMOVAL,) * cfg.removers,
-        NO_EVICTION,
-        (NO_LOOKUP,) * cfg.readers,
+        mapped=(None,) * (cfg.caches * cfg.positions),
+        queue=(),
+        wrappers=(FREE,) * cfg.pool,
+        sizes=(0,) * cfg.caches,
+        total=0,
+        eviction_in_progress=False,
+        scheduled=0,
+        inserts=(NO_INSERT,) * cfg.inserters,
+        removals=(NO_REMOVAL,) * cfg.removers,
+        eviction=NO_EVICTION,
+        lookups=(NO_LOOKUP,) * cfg.readers,
     )
 
 

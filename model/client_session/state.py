@@ -187,10 +187,23 @@ class State(NamedTuple):
 
 def start(cfg: Config) -> State:
     """Returns the initial state: neither handler has connected, and the log has the entries of an earlier producer."""
-    link = Link("lookup", False, "none", ())
+    link = Link(phase="lookup", created=False, session="none", down=())
     log = tuple([Entry(-1, sequence) for sequence in range(cfg.stored)])
-    producer = Producer(link, -1, 0, (), (), (), False)
-    return State(log, (), producer, Consumer(link, 0, 0, (), (), 0, (), (), (), -1, -1))
+    producer = Producer(link, published=-1, next_sequence_id=0, pending=(), results=(), up=(), damaged=False)
+    consumer = Consumer(
+        link,
+        permits=0,
+        read=0,
+        replay=(),
+        queue=(),
+        available_permits=0,
+        taken=(),
+        tracked=(),
+        grouped=(),
+        cumulative=-1,
+        covered=-1,
+    )
+    return State(log, (), producer, consumer)
 
 
 client_session = Machine(

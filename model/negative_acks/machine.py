@@ -216,7 +216,16 @@ def start(cfg: Config) -> State:
     if cfg.timer == "ticker":
         timer = cfg.initial_time + timer_interval(cfg)
         status = "failed" if timer_interval(cfg) == 0 else status
-    return State(cfg.initial_time, 0, status, (), None if status == "failed" else timer, (), (), None)
+    return State(
+        now=cfg.initial_time,
+        wall_offset=0,
+        status=status,
+        buckets=(),
+        timer=None if status == "failed" else timer,
+        retained_ids=(),
+        chunked_messages=(),
+        avl_tree=None,
+    )
 
 
 class Nacked(NamedTuple):

@@ -264,8 +264,23 @@ class State(NamedTuple):
 
 def start(cfg: Config) -> State:
     """Returns a subscription without acks whose handle has not been opened."""
-    no_acks, index = Acks(), empty_index(log_index_backoff(cfg))
-    return State(no_acks, no_acks, (), 0, index, "none", 0, 0, (), (), (), (), None, 0, next_request=1)
+    return State(
+        cursor=Acks(),
+        durable_cursor=Acks(),
+        log=(),
+        read_position=0,
+        log_index=empty_index(log_index_backoff(cfg)),
+        status="none",
+        replayed=0,
+        failed_reads=0,
+        accept_queue=(),
+        buffer=(),
+        in_flight=(),
+        individual_acks=(),
+        cumulative_ack=None,
+        low_watermark=0,
+        next_request=1,
+    )
 
 
 # ---- the subscription's cursor ------------------------------------------------------------------------

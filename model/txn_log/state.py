@@ -256,9 +256,27 @@ class State(NamedTuple):
 
 def start(cfg: Config) -> State:
     """Returns a ready store with an empty log."""
-    nothing = Acks()
     return State(
-        "ready", "open", cfg.batching, True, (), (), 0, (0,), (), -1, (), -1, nothing, nothing, False, 0, 0, (), -1, -1
+        status="ready",
+        ledger="open",
+        batching=cfg.batching,
+        deletions_succeed=True,
+        buffer=(),
+        in_flight=(),
+        first_entry=0,
+        ledgers=(0,),
+        log=(),
+        ledger_property_id=-1,
+        txns=(),
+        last_id=-1,
+        acks=Acks(),
+        durable=Acks(),
+        dirty=False,
+        read_position=0,
+        now_ms=0,
+        confirmed=(),
+        confirmed_id=-1,
+        reported_watermark=-1,
     )
 
 

@@ -174,7 +174,24 @@ def start(cfg: Config) -> State:
     """Returns an open writer with an empty buffer. If the timer is free-running, it is armed."""
     ticks = is_batching(cfg) and cfg.delay_from == "tick"
     timer = cfg.start + cfg.max_delay_ms if ticks else None
-    return State(cfg.start, "open", (), (), 0, timer, (), (), 0, False, 1, 0, (), 1, 1, ())
+    return State(
+        now=cfg.start,
+        status="open",
+        tasks=(),
+        buffer=(),
+        size=0,
+        timer=timer,
+        in_flight=(),
+        pending_callbacks=(),
+        closers=0,
+        fenced=False,
+        ledger=1,
+        next_entry=0,
+        log=(),
+        next_record=1,
+        next_write=1,
+        flushes=(),
+    )
 
 
 # ---- effects of a step --------------------------------------------------------------------------------
