@@ -1,7 +1,7 @@
 """Subjects: a subject is a component, with the data that the engines need to drive it.
 
-    domains     the values of each argument. If the model compares an argument with a limit, the domain has values below
-                and above the limit
+    domains     by `ARGUMENT` or `ACTION.ARGUMENT`, the values of an argument. If the model compares the argument with a
+                limit, the domain has values below and above the limit
     settings    by name, the values of a setting. Each trace draws one of these values, if the profile leaves the
                 setting at its default
     weights     how often each action is chosen, relative to the others. `situation` names the situation of a state,

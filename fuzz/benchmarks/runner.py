@@ -329,7 +329,7 @@ def _on_spark(specs: tuple[Spec, ...], workers: SparkWorkers, speed: dict[str, f
 
 def _in_pool(specs: tuple[Spec, ...], pool: ProcessPoolExecutor, jobs: int, traces: int) -> float:
     """Returns the steps a second of the same traces in a process pool with `jobs` processes."""
-    size = max(BLOCK, round(traces / (3 * jobs) / BLOCK) * BLOCK)
+    size = max(BLOCK, round(traces / (3 * jobs) / BLOCK) * BLOCK)  # about three tasks of each spec for each process
     tasks = [Task(spec, first, min(size, traces - first)) for first in range(0, traces, size) for spec in specs]
     started = time.perf_counter()
     results = list(pool.map(run_task, tasks))
@@ -372,6 +372,7 @@ def _replay_on_spark() -> Measured:
 
     def on_spark() -> float:
         started = time.perf_counter()
+        # each recording has its own profile; the table has no columns, and is not written
         done = replay_on_spark(spark, uris, None, lambda file, each: ((), b""), pa.schema([]), None)
         return done.operations / (time.perf_counter() - started)
 

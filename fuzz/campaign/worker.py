@@ -57,7 +57,7 @@ class Task(NamedTuple):
 
     spec: Spec
     first_seed: int
-    traces: int
+    traces: int  # number of seeds
 
 
 class FindingRow(NamedTuple):

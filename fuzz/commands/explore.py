@@ -65,7 +65,7 @@ class ExploreResult(Result):
     transitions: Count
     expected_states: Count | None
     expected_transitions: Count | None
-    depth: Count
+    depth: Count  # the largest number of steps of a shortest trace to a state
     seconds: Seconds
     states_per_second: PerSecond
     covered: Covered | None

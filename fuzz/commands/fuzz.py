@@ -79,8 +79,9 @@ class FuzzResult(Result):
 def run(request: Request, out: Path | None, console: Console) -> FuzzResult:
     """Fuzzes one component. Writes the trace of each finding.
 
-    With `out`, also writes a corpus (`fuzz/campaign/corpus.py`), unless two profiles are compared. Raises BadValue for
-    unknown names, for options that exclude each other, and if the folder cannot be written.
+    With `out`, also writes a corpus (`fuzz/campaign/corpus.py`) in the time that is left, unless two profiles are
+    compared. Raises BadValue for unknown names, for options that exclude each other, and if the folder cannot be
+    written.
     """
     spec, started = request.spec, time.monotonic()
     if spec.against is not None and spec.against == spec.profile:

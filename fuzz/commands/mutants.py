@@ -79,7 +79,7 @@ class MutantsResult(Result):
     scores: list[Score]
     killed: Count
     survivors: list[str]
-    properties: dict[str, dict[str, PropertyKills]]
+    properties: dict[str, dict[str, PropertyKills]]  # component -> property -> its kills; empty with `--generated`
     idle_properties: list[str]
     seed: Count
     version: str

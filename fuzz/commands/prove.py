@@ -66,8 +66,8 @@ class ClaimRow(Record):
 class Status(StrEnum):
     """The strongest verdict on a property, strongest first."""
 
-    PROVED = "proved"  # a claim implies the property
-    EXHAUSTED = "exhausted"  # the explorer checks the property in a scope
+    PROVED = "proved"  # a claim that holds implies the property
+    EXHAUSTED = "exhausted"  # the explorer checks the property in a scope with stored counts
     SAMPLED = "sampled"  # only traces check the property
 
 

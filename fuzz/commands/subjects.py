@@ -75,9 +75,9 @@ class SubjectRow(Record):
     settings: list[SettingRow]
     actions: list[str]
     properties: list[PropertyRow]
-    proofs: list[str]
-    mutants: list[str]
-    tla: list[str]
+    proofs: list[str]  # the ids of the claims
+    mutants: list[str]  # the ids of the seeded bugs
+    tla: list[str]  # the module of the twin, if there is one
 
 
 class SubjectsResult(Result):

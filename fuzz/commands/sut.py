@@ -51,7 +51,7 @@ class Options(NamedTuple):
     traces: int | None
     seconds: float | None
     limits: Limits
-    trace: Path | None  # replay only the trace in this file
+    trace: Path | None  # replay only the first trace in this file
     out: Path | None
 
 
@@ -142,7 +142,8 @@ def _hunted(target: Target, options: Options, update: Update) -> Hunted:
 def _replayed(target: Target, path: Path) -> Hunted:
     """Replays the first trace of a file. The program gets each call in a request of its own.
 
-    No property is checked: properties are about the model's states, not about the program.
+    No property is checked: properties are about the model's states, not about the program. Raises BadValue for a trace
+    of another component.
     """
     machine, started = target.subject.machine, time.monotonic()
     trace = next(read_traces(path))

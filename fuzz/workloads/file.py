@@ -70,7 +70,7 @@ def recorded_events(path: str, content: bytes) -> tuple[Event, ...]:
 
 
 def _events(path: str, content: bytes) -> Iterator[Event]:
-    """Yields the events of a file. Raises BadValue, with the line number, for the first invalid line."""
+    """Yields the events of a file. Raises BadValue for the first invalid line, and if the file is no CSV in UTF-8."""
     try:
         rows = csv.reader(io.StringIO(content.decode("utf-8-sig"), newline=""))
         if next(rows, None) != HEADER:

@@ -9,7 +9,7 @@ take equal steps. Such topics are a `Kind`: only one topic of a kind is run, and
     publish_gap_steps   rounds (not steps of the model) from the last message that the source confirms to the first
                         message that the destination confirms; the maximum over the topics
     ignored_sends       messages that reach the source and are neither stored nor answered
-    channel_appends     records of the channel
+    channel_appends     records that brokers append to the channel
     client_commands     commands of the protocol to clients: close and prepare
     exposure            for a crash of source or destination after each round of the transfer, with a spare broker that
                         takes over: clients attached to a fenced topic at the crash, lookups up to two rounds after
