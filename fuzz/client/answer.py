@@ -41,4 +41,4 @@ class Order(msgspec.Struct, frozen=True):
     answer: Answer = Answer.FAITHFUL
     number: int = 0  # with Answer.ERROR, the number of the error; with Answer.VERSION, the protocol version
     has_address: bool = False  # with Answer.CLOSE: whether the CLOSE has the address of the broker that sends it
-    is_late: bool = False  # whether SUCCESS is held back until the next command arrives, from any client
+    is_late: bool = False  # whether SUCCESS is held back until the next command arrives, on any connection

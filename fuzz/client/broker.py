@@ -33,17 +33,17 @@ class Link(asyncio.Protocol):
         self.server = server
         self.broker = broker
         self.number = 0
-        self.cluster: Ordered | None = None
+        self.cluster: Ordered | None = None  # the cluster that answers; None after `do_drop`, or without a cluster
         self.transport: Any = None
         self.buffer = bytearray()
-        self.out: list[bytes] = []
+        self.out: list[bytes] = []  # replies that are not written yet
         self.pinged_at: float | None = None  # the time of a PING of `Server` that is not answered yet
 
     def connection_made(self, transport: Any) -> None:
         """Registers the connection, and binds it to the cluster of the running schedule."""
         self.transport = transport
         self.cluster = self.server.cluster
-        self.number = self.server.accepted(self)
+        self.number = self.server.register(self)
 
     def data_received(self, data: bytes) -> None:
         """Answers the commands that have arrived in full. All replies are sent in one write.
@@ -97,10 +97,11 @@ class Server:
         self.failures: list[str] = []  # exceptions in this process since the last report
         #: the largest lateness (`_ping`) of this process and of the client's network thread since the reset, in seconds
         self.lateness = 0.0
-        self.listeners: list[Any] = []
+        self.listeners: list[Any] = []  # by broker; None: the port is closed
         self.ports: list[int] = []
         self._count = 0  # number of connections since the reset
-        self._waiting: list[tuple[str, Any, asyncio.Future[bool]]] = []  # `wait` requests: arguments and reply
+        #: for each `wait` request in progress: the condition, its parameter, and the reply
+        self._waiting: list[tuple[str, Any, asyncio.Future[bool]]] = []
         self._pinging: asyncio.Task[None] | None = None
 
     async def listen(self) -> None:
@@ -116,10 +117,10 @@ class Server:
         """The addresses as `pulsar://` URLs."""
         return [f"pulsar://127.0.0.1:{port}" for port in self.ports]
 
-    def accepted(self, link: Link) -> int:
+    def register(self, link: Link) -> int:
         """Registers a connection and returns its number.
 
-        Ends the connection if there is no cluster, or if there were `_MOST_CONNECTIONS` before.
+        Ends the connection if there is no cluster, or if it exceeds `_MOST_CONNECTIONS`.
         """
         self._count += 1
         self.links[self._count] = link
@@ -239,7 +240,8 @@ class Server:
     def do_crash(self) -> None:
         """Stops the owner, if the other broker runs: the owner's connections end, and its port closes.
 
-        If a transfer has begun, `Ordered.crash` finishes it first: then its destination is the owner, and is stopped.
+        If a transfer has begun, `Ordered.crash` finishes the transfer first. Then the destination is the owner that is
+        stopped.
         """
         assert self.cluster is not None, "reset comes first"
         broker = self.cluster.crash()
@@ -276,7 +278,7 @@ class Server:
 
 
 async def serve() -> None:
-    """Serves requests until standard input ends. An exception is the reply `broker_failed`."""
+    """Serves requests until standard input ends. The reply to a request that raises has the key `broker_failed`."""
     server = Server()
     await server.listen()
     loop = asyncio.get_running_loop()

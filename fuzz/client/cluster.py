@@ -49,7 +49,7 @@ class Cluster:
         self.max_message_sizes = max_message_sizes
         self.ownership = Ownership(len(urls))
         self.serving: int | None = 0  # the broker that serves; None during a transfer
-        self.loaded_at = 0  # the broker that has loaded the topics; a new owner loads them at the first new session
+        self.loaded_at = 0  # the broker that loaded the topics last; a new owner loads them at its first new session
         self.topics: dict[str, Topic] = {}
         #: sessions of producers, each with its topic, by number of the connection and id of the producer
         self.producers: dict[tuple[int, int], tuple[Topic, Producer]] = {}
@@ -63,13 +63,13 @@ class Cluster:
         #: the command's kind; not all commands are here. Other kinds: ORDER (a command has used an order),
         #: REACHED_END_OF_TOPIC (it was sent), ENDED (a connection in `may_end` has ended), LOST (another one has ended)
         self.commands: list[tuple[float, int, str, Any]] = []
-        #: kind -> the number of received commands of all kinds, and of ended connections (ENDED, LOST)
+        #: kind of command -> how many were received; ENDED, LOST -> how many connections ended in this way
         self.counts: Counter[str] = Counter()
         #: the brokers' decisions, which `fuzz/answers/judge.py` compares with the models'
         self.journal: list[tuple[Any, ...]] = []
         #: lookups, PRODUCER and SUBSCRIBE commands that arrived during a transfer; they are answered when it ends
         self.parked: list[tuple[Connection, Any]] = []
-        #: replies that are held back until the next command arrives from any client, oldest first
+        #: replies that are held back until the next command arrives on any connection, oldest first
         self.late_replies: list[tuple[Connection, Any]] = []
         #: replies to SEEK that are sent before or after the success of the next session of any producer or consumer:
         #: answer (BEFORE_SUBSCRIBE or AFTER_SUBSCRIBE), connection, reply
@@ -174,11 +174,11 @@ class Cluster:
         self._note(connection, "ORDER", [kind, order])
         return order
 
-    def _admitted(self, connection: Connection, kind: str, body: Any) -> bool:
-        """Returns whether a broker admits a PRODUCER or SUBSCRIBE. The caller then begins the session and answers.
+    def _admit(self, connection: Connection, kind: str, body: Any) -> bool:
+        """Returns whether a broker admits a PRODUCER or SUBSCRIBE: the owner does, if no order refuses the command.
 
-        The owner admits the command if no order refuses it. A new owner loads the topics first. If the broker does not
-        admit the command, this method has parked it or answered with an error, unless the order is SILENT.
+        If the broker admits the command, the caller answers it, and a new owner has loaded the topics. Otherwise, this
+        method has parked the command (during a transfer), or answered with an error; with SILENT, neither.
         """
         served = self.ownership.admit(connection.broker)
         self.journal.append(("admit", connection.broker, served))
@@ -194,6 +194,7 @@ class Cluster:
             if self.loaded_at != connection.broker:
                 self._load(connection.broker)
             return True
+        # by default, for REFUSE and for a broker that is not the owner: ServiceNotReady
         codes = {Answer.FAIL: int(ServerError.PERSISTENCE_ERROR), Answer.ERROR: order.number}
         error = codes.get(order.answer, int(ServerError.SERVICE_NOT_READY))
         why = "not served here" if order.answer is Answer.FAITHFUL else order.answer
@@ -214,20 +215,20 @@ class Cluster:
 
     def _producer(self, connection: Connection, body: Any, _: bytes) -> None:
         self._note(connection, "PRODUCER", [body.producer_id, body.epoch, body.producer_name])
-        if not self._admitted(connection, "PRODUCER", body):
+        if not self._admit(connection, "PRODUCER", body):
             return
         topic, key = self.topic(body.topic), (connection.number, body.producer_id)
         name = body.producer_name or f"loopback-{self.newest_session}"
         if self._next_order("PRODUCER").answer is Answer.RENAME:
             name += "-renamed"
-        for other, each in list(topic.producers.items()):
-            if each.name != name:
+        for other_key, other in list(topic.producers.items()):
+            if other.name != name:
                 continue
             # a session of this name ends if PRODUCER has a higher epoch, or repeats the session's connection and id
-            if each.epoch >= body.epoch and other != key:
+            if other.epoch >= body.epoch and other_key != key:
                 self._fail(connection, body, ServerError.PRODUCER_BUSY)
                 return
-            self.forget_producer(topic, other)
+            self.forget_producer(topic, other_key)
         self.newest_session += 1
         producer = Producer(connection, body.producer_id, name, self.newest_session, body.epoch)
         topic.producers[key] = producer
@@ -290,9 +291,10 @@ class Cluster:
             self.refuse_send(producer, Send(first, highest, payloads, message))
 
     def take(self, topic: Topic, producer: Producer, send: Send) -> None:
-        """Stores and answers a send. Ignores the send if the session is fenced or the broker does not serve.
+        """Stores and answers a send. An order can defer the send.
 
-        An order can defer the send, or have it ignored.
+        Ignores the send, and fences the session, if the session is already fenced, if the broker does not serve, or by
+        order.
         """
         if producer.is_fenced or self.serving != producer.connection.broker or self.sends == "ignore":
             is_by_order = not producer.is_fenced and self.sends == "ignore"
@@ -335,7 +337,7 @@ class Cluster:
         connection.send(command_of(Type.SUCCESS, request_id=body.request_id))
 
     def forget(self, connection: Connection) -> None:
-        """Ends all sessions of a connection that has ended."""
+        """Records that a connection has ended (ENDED or LOST), and ends its sessions."""
         how = "ENDED" if connection.number in self.may_end else "LOST"
         self.counts[how] += 1
         self._note(connection, how, connection.broker)

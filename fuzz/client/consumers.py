@@ -1,7 +1,7 @@
 """How the loopback brokers answer commands of consumers. A method `_kind` answers the command KIND.
 
-A FLOW, ACK or REDELIVER is ignored if the consumer has no session, or if the broker does not serve (`cluster.py`). An
-ACK is also ignored by order.
+A FLOW, ACK or REDELIVER is ignored if the consumer has no session, or if the connection's broker does not serve
+(`cluster.py`). An ACK is also ignored by order.
 """
 
 from __future__ import annotations
@@ -22,15 +22,16 @@ class Consumers(Cluster):
         if body.type > FAILOVER:  # Key_Shared: no scenario has it
             self._fail(connection, body, ServerError.NOT_ALLOWED)
             return
-        if not self._admitted(connection, "SUBSCRIBE", body):
+        if not self._admit(connection, "SUBSCRIBE", body):
             return
         topic, key = self.topic(body.topic), (connection.number, body.consumer_id)
         if key in topic.consumers:  # the consumer has a session on this connection: the new session replaces it
             topic.remove(*topic.consumers.pop(key))
         first = 0 if body.initial_position == 1 else len(topic.log)  # 1 is Earliest
-        if body.HasField("start_message_id"):  # a reader: it starts after the entry, or at the entry of a batch index
-            begin = body.start_message_id
-            first = topic.first_from(begin, after=not begin.HasField("batch_index") or begin.batch_index < 0)
+        if body.HasField("start_message_id"):
+            # a reader starts after the entry of this id; if the id has a batch index, it starts with this entry
+            start_id = body.start_message_id
+            first = topic.first_from(start_id, after=not start_id.HasField("batch_index") or start_id.batch_index < 0)
         is_durable = body.durable or not body.HasField("durable")  # the protocol's default is true
         subscription = topic.subscription(body.subscription, body.type, first, is_durable=is_durable)
         if subscription.sub_type == EXCLUSIVE and subscription.consumers:

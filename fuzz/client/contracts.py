@@ -49,15 +49,15 @@ def client_does_not_hang(seen: Observed) -> str:
 
 @contract
 def operation_succeeds_while_brokers_serve(seen: Observed) -> str:
-    """Creating a producer, subscribing and closing succeed. After ServiceNotReady, the client retries."""
+    """Creating a producer, subscribing and closing succeed, also if a broker first answers ServiceNotReady."""
     return "; ".join(seen.failed)
 
 
 @contract
 def client_keeps_its_connection(seen: Observed) -> str:
-    """The client ends a connection only for one of three reasons.
+    """The client ends a connection only if a receipt is out of order, or if a broker refuses a lookup or a CONNECT.
 
-    The client is closed, a receipt is out of order, or a broker refuses a lookup or a CONNECT.
+    The client also ends its connections when the application closes the client.
     """
     lost = [each for each in seen.report.get("commands", ()) if each[2] == "LOST"]
     return f"the client ended {len(lost)} connections" if lost else ""
@@ -145,7 +145,7 @@ def send_fails_only_if_refused(seen: Observed) -> str:
 
 @contract
 def stored_message_is_delivered(seen: Observed) -> str:
-    """Once the brokers are faithful again, the application receives every message of the log.
+    """Once the brokers are faithful again, an application with a consumer receives every message of the log.
 
     Messages that were once delivered with a wrong checksum are excepted.
     """
@@ -204,7 +204,7 @@ def redirect_needs_no_lookup(seen: Observed) -> str:
     return f"{seen.redirect_lookups} lookups after redirects" if seen.redirect_lookups else ""
 
 
-#: The contracts of every scenario with a consumer, the most severe first.
+#: Contracts of a scenario that tests a consumer, the most severe first. A scenario may have only some of them.
 CONSUMER = (
     client_does_not_crash,
     client_does_not_hang,
@@ -215,7 +215,7 @@ CONSUMER = (
     client_keeps_its_connection,
     client_frames_are_valid,
 )
-#: The contracts of a scenario that tests a producer, the most severe first.
+#: Contracts of a scenario that tests a producer, the most severe first.
 PRODUCER = (
     client_does_not_crash,
     client_does_not_hang,

@@ -39,8 +39,8 @@ class Driver:
         self.producer: Any = None
         self.consumers: list[Any] = []
         self.received: list[list[Any]] = []  # the messages that each consumer has received
-        self.late = 0.0  # the largest lateness so far (`lateness`)
-        self._done = threading.Condition()
+        self.late = 0.0  # `lateness` returns this value
+        self._done = threading.Condition()  # is notified at each callback
         #: payload, result and message id of each callback, in order
         self._results: list[tuple[str, str, str]] = []
 
@@ -67,14 +67,14 @@ class Driver:
 
         Returns the number and error of each message that the client does not accept.
         """
-        refused = []
+        not_accepted = []
         for number in range(first, first + count):
             payload = str(number)
             try:
                 self.producer.send_async(payload.zfill(size).encode(), self._callback(payload))
             except self.pulsar.PulsarException as problem:
-                refused.append((number, type(problem).__name__))
-        return refused
+                not_accepted.append((number, type(problem).__name__))
+        return not_accepted
 
     def _callback(self, payload: str) -> Any:
         return lambda result, message_id: self.completed(payload, result.name, str(message_id))
@@ -169,7 +169,7 @@ class Driver:
     def produce(self, count: int, one_by_one: bool) -> float:
         """Sends `count` messages and waits for their receipts. Returns the seconds that this took.
 
-        With `one_by_one`, waits for each receipt before the next send. For benchmarks, as `consume`.
+        With `one_by_one`, waits for each receipt before the next send. Only benchmarks use `produce` and `consume`.
         """
         started, before, payload = time.perf_counter(), len(self._results), b"x" * 16
         if one_by_one:
@@ -283,7 +283,7 @@ def _sleep_until(moment: float) -> float:
 
 
 def serve(driver: object, lines: BinaryIO, replies: BinaryIO) -> None:
-    """Answers requests by methods of `driver` until the input ends. An exception is the reply `driver_failed`."""
+    """Answers requests by methods of `driver` until the input ends. If one raises, the reply has `driver_failed`."""
     for line in lines:
         request = from_json(line)
         try:

@@ -32,7 +32,7 @@ def is_installed() -> bool:
 
 
 class ClientDied(Exception):
-    """The client's process ended: a crash of the client. `by` is the signal or the exit code."""
+    """The client's process ended: a crash of the client. `by` is the signal or exit code, `during` the request."""
 
     def __init__(self, by: str, during: str) -> None:
         super().__init__(f"the client's process ended by {by} during `{during}`")
@@ -75,10 +75,10 @@ class Process:
             raise EOFError from None
         return self.reply(limit)
 
-    def reply(self, seconds: float) -> Any:
+    def reply(self, limit: float) -> Any:
         """Waits for the next reply and returns it. Raises as `ask`."""
         assert self._child.stdout is not None, "it is a pipe"
-        until = time.monotonic() + seconds
+        until = time.monotonic() + limit
         while b"\n" not in self._buffer:
             if not self._selector.select(max(0.0, until - time.monotonic())):
                 raise TimeoutError
@@ -92,7 +92,7 @@ class Process:
         return from_json(line)
 
     def why_ended(self) -> str:
-        """Waits for the end of the process. Returns how it ended, for a message."""
+        """Waits for the end of a process that has closed its output. Returns how the process ended, for a message."""
         try:
             code = self._child.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -100,8 +100,8 @@ class Process:
         return signal.Signals(-code).name if code < 0 else f"exit code {code}"
 
     @property
-    def number(self) -> int:
-        """The number of the process in the operating system."""
+    def pid(self) -> int:
+        """The id of the process in the operating system."""
         return self._child.pid
 
     def kill(self) -> None:
@@ -131,7 +131,7 @@ class Harness:
             self._broker.kill()
             raise HarnessFailed(f"brokers, start: {type(problem).__name__}") from None
         self._driver: Process | None = None
-        self.version = ""
+        self.version = ""  # name and version of the client; empty until the first request to the client
 
     def __enter__(self) -> Harness:
         return self
@@ -146,8 +146,8 @@ class Harness:
 
     @property
     def client_process(self) -> int | None:
-        """The number of the client's process; None if it does not run."""
-        return None if self._driver is None else self._driver.number
+        """The id of the client's process; None if it does not run."""
+        return None if self._driver is None else self._driver.pid
 
     def stop_client(self) -> None:
         """Ends the client's process; the next request starts another one."""
@@ -156,7 +156,10 @@ class Harness:
             self._driver = None
 
     def broker(self, do: str, **arguments: Any) -> Any:
-        """Sends a request to the brokers. Returns the reply. Raises HarnessFailed."""
+        """Sends a request to the brokers. Returns the reply.
+
+        Raises HarnessFailed if the brokers do not reply in time, or if the reply says that they failed.
+        """
         try:
             reply = self._broker.ask(_GRACE_SECONDS + float(arguments.get("seconds", 0.0)), do, **arguments)
         except (TimeoutError, EOFError) as problem:

@@ -1,8 +1,8 @@
 """Runs the schedules of a scenario, and shrinks and replays findings.
 
-A finding is a schedule that violates a contract. The explanation of the violation is a known deviation (`known.py`), or
-there is none. Of the schedules that violate one contract with the same explanation, only the first is a finding. A run
-*shows* a finding if the run violates the finding's contract, with the same explanation.
+A schedule that violates a contract is a finding. The explanation of the violation is the defect of a known deviation
+(`known.py`), or there is none. Of the schedules that violate one contract with the same explanation, only the first is
+a finding. A run *shows* a finding if the run violates the finding's contract, with the same explanation.
 
 A finding is shrunk: steps are removed in chunks, then arguments and settings are simplified. A smaller schedule is kept
 if its run shows the finding. Two runs of a schedule on a real client can differ. So every finding is replayed, and has
@@ -34,7 +34,7 @@ class Effort(NamedTuple):
     """For how long a finding is shrunk and replayed, and which findings are shrunk."""
 
     shrink_seconds: float = 40.0  # of the first attempt; `shrink` makes a second, longer attempt if the first one fails
-    replay_seconds: float = 15.0  # findings that are not shrunk are replayed `_MIN_REPLAYS` times
+    replay_seconds: float = 15.0  # `hunt` replays findings that it does not shrink only `_MIN_REPLAYS` times
     shrinks_known: bool = True  # whether findings that a known deviation explains are shrunk, too
 
 
@@ -63,12 +63,12 @@ class Hunted(NamedTuple):
 
 
 class Sought(NamedTuple):
-    """What a run must show when a finding is shrunk or replayed: the contract, and the explanation of the violation."""
+    """What a run must show when a finding is shrunk or replayed: a violation of the contract, and its explanation."""
 
     scenario: Scenario
     contract: str
     known: tuple[Known, ...]  # the known deviations of the profile
-    #: a known deviation with the defect that must explain the violation; None: no known deviation may explain it
+    #: a known deviation of this defect must explain the violation; None: no known deviation may explain it
     deviation: Known | None
 
     def reproduce(self, harness: Harness, schedule: Schedule, patience: float = PATIENCE) -> Violation | None:

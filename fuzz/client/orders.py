@@ -92,15 +92,15 @@ class Ordered(Consumers):
                 self._send_receipt(producer, receipt)
 
     def _send_receipt(self, producer: Producer, receipt: Any) -> None:
-        """Sends a receipt. If it is a repeated one, the client may end the connection.
+        """Sends a receipt. Records in `may_end` if the client may end the connection at this receipt.
 
         By design, the client ends the connection at a receipt whose sequence id is larger than that of its oldest
-        pending send. A repeated receipt can be such a receipt if a later send of the session has a smaller sequence id.
+        pending send. A repeated receipt can have this effect if a later send of the session has a smaller sequence id.
         """
         number = receipt.SEND_RECEIPT.sequence_id
-        later = dropwhile(lambda each: each != number, producer.arrived)
+        later = dropwhile(lambda each: each != number, producer.arrived)  # the receipt's send, and those after it
         if receipt is producer.last_receipt and any(each < number for each in later):
-            self.may_end.add(producer.connection.number)  # by design, the client reconnects
+            self.may_end.add(producer.connection.number)
         producer.connection.send(receipt)
         producer.last_receipt = receipt
 
@@ -163,9 +163,9 @@ class Ordered(Consumers):
                 self.refuse_send(producer, producer.deferred.pop(min(index, len(producer.deferred) - 1)))
 
     def begin_transfer(self) -> bool:
-        """Starts a transfer to the other broker: sends and acks are ignored, and clients stay attached.
+        """Starts a transfer to the other broker: no broker serves, and producers and consumers stay attached.
 
-        Returns whether the transfer began. A transfer begins if the owner serves and the other broker is up.
+        Returns whether the transfer began: not if another one is in progress, or if the other broker is down.
         """
         if self.serving is None or not self.ownership.begin_transfer(1 - self.serving):
             return False
@@ -174,7 +174,7 @@ class Ordered(Consumers):
         return True
 
     def finish_transfer(self, *, url: bool = True) -> None:
-        """Makes the destination the owner, and sends CLOSE to all clients at the source.
+        """Makes the destination the owner, and sends CLOSE to all producers and consumers at the source.
 
         With `url`, CLOSE has the address of the destination. Nothing happens if no transfer has begun.
         """
@@ -200,14 +200,14 @@ class Ordered(Consumers):
                 each.move(crashed=crashed)
 
     def close_owner_sessions(self, url: str) -> None:
-        """Sends CLOSE with an address to all producers and consumers at the owner. The owner keeps the topics."""
+        """Ends all sessions at the owner, as `close_sessions`. The owner keeps the topics."""
         if self.serving is not None:
             self.close_sessions(self.serving, url)
 
     def close_twice(self) -> None:
         """Sends CLOSE with the other broker's address to all producers and consumers at the owner.
 
-        Then sends CLOSE with the owner's address to all producers. Raises AssertionError during a transfer.
+        Then sends each producer a second CLOSE, with the owner's address. Raises AssertionError during a transfer.
         """
         assert self.serving is not None, "no transfer is going on"
         producers = [producer for _, producer in self.producers.values()]
@@ -221,13 +221,13 @@ class Ordered(Consumers):
             producer.connection.send(command_of(Type.SEND_RECEIPT, producer_id=99, sequence_id=0))
 
     def age(self, count: int) -> None:
-        """Sets the redelivery count of all pending entries."""
+        """Sets the redelivery count of all pending entries to `count`."""
         for topic in self.topics.values():
             for subscription, consumer in topic.consumers.values():
                 subscription.redeliveries.update(dict.fromkeys(consumer.pending, count))
 
     def close_sessions(self, broker: int, url: str) -> None:
-        """Sends CLOSE to every producer and consumer that is attached at a broker."""
+        """Ends all sessions at a broker with a CLOSE. With `url`, CLOSE has this address."""
         for topic in self.topics.values():
             for key, producer in list(topic.producers.items()):
                 if producer.connection.broker == broker:
@@ -281,7 +281,7 @@ class Ordered(Consumers):
 
     def is_met(self, what: str, value: Any) -> bool:
         """Returns whether the condition `what` is met; `value` is its parameter."""
-        if what == "received":  # `value` is the newest message of a producer's session
+        if what == "received":  # `value` is the newest message that arrived in a session of a producer
             return any(p.last_payload == str(value).encode() for _, p in self.producers.values())
         if what == "producers":  # at least `value` producers have a session
             return self.attached()[0] >= int(value)

@@ -69,7 +69,7 @@ class Run:
         self.taken: dict[int, int] = {}  # consumer -> number of messages that it has received
         self.producers = 0  # 0 or 1
         self.consumers = 0  # number of consumers that are not closed
-        self.newest = 0  # the number of the newest consumer, which `take` and `call` use
+        self.current = 0  # the number of the consumer that `take` and `call` use
         self.application: Any = None  # the state of the scenario's application, if it has one
 
     @property
@@ -86,7 +86,7 @@ class Run:
         return self.harness.client(do, limit=limit, **arguments)
 
     def start(self, operation_timeout_seconds: int = 30, **settings: Any) -> None:
-        """Starts brokers with these settings of `Cluster`, and a client.
+        """Starts brokers with these arguments of `Server.do_reset`, and a client.
 
         In an experiment (`fuzz/scenarios/experiments.toml`), the schedule's setting `brokers` changes these settings.
         Its settings `producer` and `consumer` change the options of `create_producer` and `subscribe`.
@@ -126,7 +126,7 @@ class Run:
     def wait(self, what: str, value: Any, patience: float | None = None) -> bool:
         """Waits for a condition of the brokers (`Ordered.is_met`). Returns whether it was met in time.
 
-        If an earlier condition was not met in time, returns False at once.
+        If an earlier effect did not come in time (`is_patient`), returns False at once.
         """
         if not self.is_patient:
             return False
@@ -172,30 +172,31 @@ class Run:
             self.observed.received += found
 
     def take(self, count: int, seconds: float = 0.5) -> list[int]:
-        """Lets the newest consumer receive up to `count` messages, each within `seconds`.
+        """Lets the current consumer receive up to `count` messages, each within `seconds`.
 
         Returns their indexes among the messages that this consumer has received.
         """
-        before = self.taken.get(self.newest, 0)
-        found = self.client("receive", count=count, seconds=seconds, limit=seconds * count + 5.0, consumer=self.newest)
-        self.taken[self.newest] = before + len(found)
+        before = self.taken.get(self.current, 0)
+        found = self.client("receive", count=count, seconds=seconds, limit=seconds * count + 5.0, consumer=self.current)
+        self.taken[self.current] = before + len(found)
         self.observed.received += found
         return list(range(before, before + len(found)))
 
     def call(self, kind: str, indexes: list[int], gap: float = 0.0) -> None:
-        """Calls a method of the newest consumer for received messages, as `Driver.call`."""
-        about = {"kind": kind, "indexes": indexes, "gap": gap, "consumer": self.newest}
+        """Calls a method of the current consumer for received messages, as `Driver.call`."""
+        about = {"kind": kind, "indexes": indexes, "gap": gap, "consumer": self.current}
         self.observed.calls += self.client("call", limit=gap * len(indexes) + 5.0, **about)
 
     def pause(self, seconds: float) -> None:
-        """Lets the client's process sleep, for scenarios about the client's clock."""
+        """Sleeps in the client's process, which measures its lateness meanwhile (`Driver.pause`)."""
         self.client("pause", limit=seconds + 5.0, seconds=max(0.0, seconds))
 
     def receive_all(self) -> None:
         """Receives until no consumer has a message left, or the patience is over.
 
-        No message is left when every consumer has a session, every intact message of the log has been received, and no
-        further message comes. A session can begin with messages that were received before: their acks were lost.
+        No message is left when every consumer has a session and has granted permits, every message of the log that was
+        never corrupted has been received, and no further message comes. A session can begin with messages that were
+        received before: their acks were lost.
         """
         until = time.monotonic() + self.patience
         while self.consumers and time.monotonic() < until:
@@ -209,7 +210,10 @@ class Run:
                 break
 
     def finish(self) -> None:
-        """Ends all orders, waits for pending sends and deliveries, collects the report, and closes the client."""
+        """Restarts stopped brokers, ends all orders, waits for callbacks and deliveries, and collects the report.
+
+        Then closes the client.
+        """
         self.is_patient = True
         self.withheld.clear()
         self.broker("restart")

@@ -69,7 +69,7 @@ class File(msgspec.Struct, forbid_unknown_fields=True):
     steps: list[list[Any]]
     trace: str = ""  # the finding's id
     contract: str = ""  # the contract that the schedule violates
-    defect: str | None = None  # the known deviation that explains the violation
+    defect: str | None = None  # the id of the known defect that explains the violation; None: none does
 
 
 def write_schedule(path: Path, scenario: str, schedule: Schedule) -> None:
@@ -90,7 +90,7 @@ def parse_schedule(text: bytes | str) -> File:
 
 
 def read_schedule(path: Path, scenario: Scenario) -> Schedule:
-    """Reads a schedule of a scenario. Raises BadValue with the path if the file has no schedule of this scenario."""
+    """Reads a schedule of a scenario. Raises BadValue if the file cannot be read or has no such schedule."""
     try:
         file = parse_schedule(path.read_bytes())
         if file.scenario != scenario.name:

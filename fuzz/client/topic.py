@@ -143,7 +143,7 @@ class Subscription:
             insort(self.replay, number)
 
     def move(self, *, crashed: bool) -> None:
-        """Opens the subscription at another broker, which reads from after the mark-delete position.
+        """Opens the subscription at another broker, which reads from the entry after the mark-delete position.
 
         Redelivery counts start again from 0. After a crash of the last owner, acks since the last write of the cursor
         are lost.
@@ -167,8 +167,8 @@ class Subscription:
     def redeliver(self, consumer: Consumer, ids: list[Id]) -> None:
         """Puts pending entries of a consumer into the replay queue, and increments their redelivery counts.
 
-        On a Shared subscription with ids, these are the pending entries with the given ids. On a Shared subscription
-        without ids, and on any other subscription with or without ids, these are all pending entries of the consumer.
+        With `ids`, a Shared subscription redelivers only these entries. In all other cases, all pending entries of the
+        consumer are redelivered.
         """
         self._note("redeliver", consumer.session, ids)
         wanted = list(consumer.pending)
@@ -205,7 +205,10 @@ class Subscription:
         return next((each for each in self.consumers[turn:] + self.consumers[:turn] if each.permits > 0), None)
 
     def dispatch(self, log: list[Entry]) -> None:
-        """Delivers entries while `_receiver` finds a consumer: first the replay queue, then from the read position."""
+        """Delivers entries, first those of the replay queue, then those from the read position on.
+
+        Ends when there is no further entry, or when no consumer can receive one (`_receiver`).
+        """
         while (consumer := self._receiver()) is not None:
             while self.replay and not self._has_unacked(self.replay[0]):
                 del self.replay[0]
@@ -296,7 +299,7 @@ class Topic:
         return receipt, True
 
     def dispatch(self) -> None:
-        """Delivers entries of all subscriptions while there are permits."""
+        """Delivers entries of all subscriptions, as `Subscription.dispatch`."""
         for each in self.subscriptions.values():
             each.dispatch(self.log)
 
@@ -321,7 +324,7 @@ class Topic:
         """
         if message_id.ledger == _MINUS_ONE:  # `MessageId.earliest`
             return 0
-        return (bisect_right if after else bisect_left)(
+        return (bisect_right if after else bisect_left)(  # the log is sorted by ledger and entry
             self.log, (message_id.ledger, message_id.entry), key=lambda each: each[:2]
         )
 

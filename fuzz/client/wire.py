@@ -264,7 +264,9 @@ class ServerError(IntEnum):
     NOT_ALLOWED = 22
 
 
+#: Scalar type -> its number in `FieldDescriptorProto.Type`.
 _SCALARS = {"int64": 3, "uint64": 4, "int32": 5, "bool": 8, "string": 9, "bytes": 12, "uint32": 13}
+#: The type of a field that is a message, and two values of `FieldDescriptorProto.Label`.
 _MESSAGE, _OPTIONAL, _REPEATED = 11, 1, 3
 
 
@@ -297,7 +299,7 @@ _SingleMetadata = CLASSES["SingleMetadata"]
 #: Length in bytes of the longest frame that is read.
 _LONGEST = 6 << 20
 _TWO = struct.Struct(">II")  # the two lengths of a frame
-_ONE = struct.Struct(">I")  # the length of `MessageMetadata` or `SingleMessageMetadata`
+_ONE = struct.Struct(">I")  # the length of the metadata of a message, or of one message in a batch
 _CHECKED = struct.Struct(">HI")  # the magic number, and the checksum
 _CHECKSUM_MAGIC = 0x0E01
 

@@ -100,9 +100,9 @@ def drop(run: Run) -> None:
 
 def resubscribe(run: Run, index_acks: bool) -> None:
     """Closes the consumer, and subscribes another one, with index acks or without."""
-    run.client("close_consumer", consumer=run.newest)
+    run.client("close_consumer", consumer=run.current)
     run.consumers -= 1
-    run.newest += 1
+    run.current += 1
     run.application.index_acks = index_acks
     subscribe(run)
     receive_again(run)
