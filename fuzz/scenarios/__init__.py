@@ -1,7 +1,7 @@
 """Scenarios: kinds of test runs of a real client. The scenario NAME is `fuzz/scenarios/NAME.py`.
 
-In a run, a Pulsar client connects to two brokers that are part of the test. They answer as the models do, unless a step
-has ordered another answer. The run executes a schedule: a list of steps, each of which makes the brokers or the
+In a run, a Pulsar client connects to two loopback brokers, which answer as the models do, unless a step has ordered
+another answer. The run executes a schedule: a list of steps, each of which makes the brokers or the
 application of the client do something. After the run, contracts judge what was observed. To add a scenario, write a
 module with a `scenario` (`fuzz/client/schedule.py`); `producer.py` is an example. A scenario has
 

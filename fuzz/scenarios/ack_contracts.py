@@ -36,7 +36,7 @@ def _shown(messages: list[Message]) -> str:
 def unacknowledged_message_stays(seen: Observed) -> str:
     """A message that the application has not acknowledged stays in the backlog.
 
-    Without index acks, an acknowledged message stays, too, while its entry has other unacknowledged messages.
+    Without index acks, an acknowledged message stays, too, until its whole entry is acknowledged.
     """
     lost = sorted({(entry, index) for entry, index in seen.left} - left_at_brokers(seen))
     return f"gone from the backlog: {_shown(lost)}" if lost else ""
@@ -94,7 +94,7 @@ def ack_sets_are_exact(seen: Observed) -> str:
     for at, _, kind, about in seen.report.get("commands", ()):
         sets: dict[int, list[int]] = {}
         for _, entry, words in about["ids"] if kind == "ACK" else ():
-            if words is None or entry not in sizes:  # no ack set; an ack of the entry before the first
+            if words is None or entry not in sizes:  # no ack set, or an ack of the entry before the first
                 continue
             mask = mask_of(tuple(words))
             acked = _acked_by_calls(seen.calls, entry, start + at / 1000)

@@ -37,7 +37,7 @@ def receive(run: Run, count: int) -> None:
 
 
 def lose(run: Run) -> None:
-    """Receives messages and acknowledges them, but the brokers ignore the acks. Then ends the connections.
+    """Receives up to three messages and acknowledges them, but the brokers ignore the acks. Ends the connections.
 
     On an Exclusive subscription, the ack is cumulative.
     """
@@ -60,7 +60,7 @@ def drop(run: Run) -> None:
 
 
 def corrupt(run: Run, count: int) -> None:
-    """Sends entries that are delivered with a wrong checksum."""
+    """Sends `count` entries. The brokers deliver them with a wrong checksum."""
     run.wait("delivered", None)
     run.broker("corrupt_next", count=count)
     send(run, count)

@@ -75,11 +75,11 @@ def _reused(seen: Observed) -> set[int]:
 
 
 def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
-    """Two messages have one sequence id, and each restart of the ids has its own reconnection before the first receipt.
+    """Two messages have one sequence id, and only reconnections before the first receipt made the ids restart.
 
-    Ids restart at a message whose id is not above the id of the message before. A reconnection came before the first
-    receipt if its session sends all messages of earlier sessions again. The reconnection of a restart is not later than
-    the first session that sends the message. Each message keeps its id in all sessions.
+    Ids restart at a message whose id is not above that of the message before. For each restart, there is another
+    reconnection, whose session is the first that sends the message or an earlier one. A reconnection came before the
+    first receipt if its session sends all messages of earlier sessions again. No message changes its id.
     """
     ids: dict[int, int] = {}
     begun: dict[int, int] = {}  # message -> the first session that sends it
@@ -163,7 +163,7 @@ def producer_was_closed_during_its_request(seen: Observed) -> bool:
 
 
 def consumer_was_closed_during_its_request(seen: Observed) -> bool:
-    """Consumers are not attached, but no more than those that got CLOSE before the SUCCESS of their last SUBSCRIBE."""
+    """Some consumers are not attached: at most as many as got CLOSE before the SUCCESS of their last SUBSCRIBE."""
     closed = _answers(seen, "SUBSCRIBE").count(Answer.CLOSE)
     detached = seen.consumers - int(seen.report.get("attached", [0, 0])[1])
     return 0 < detached <= closed
@@ -181,12 +181,12 @@ def _subscribe_timed_out(seen: Observed, answer: Answer) -> bool:
 
 
 def subscribe_was_refused(seen: Observed) -> bool:
-    """Subscribing timed out, and the last SUBSCRIBE of a consumer was refused."""
+    """All failures are timeouts of subscribing that orders explain. The last SUBSCRIBE of a consumer was refused."""
     return _subscribe_timed_out(seen, Answer.REFUSE)
 
 
 def subscribe_was_closed(seen: Observed) -> bool:
-    """Subscribing timed out, and the answer to the last SUBSCRIBE of a consumer was CLOSE before SUCCESS."""
+    """All failures are timeouts of subscribing that orders explain. A consumer's last SUBSCRIBE got CLOSE first."""
     return _subscribe_timed_out(seen, Answer.CLOSE)
 
 
@@ -204,7 +204,7 @@ def connections_were_lost_after_end_of_topic(seen: Observed) -> bool:
 
 
 def redeliveries_follow_the_model(seen: Observed) -> bool:
-    """Redelivery commands agree with the model `negative_acks` under the profile `cpp`, as two contracts check."""
+    """The two contracts hold by which redelivery commands agree with the model `negative_acks` (profile `cpp`)."""
     return not redelivery_follows_timing_law.check(seen) and not redelivery_command_has_due_entries.check(seen)
 
 
@@ -224,13 +224,13 @@ def requests_for_all_messages_repeat_queued_ones(seen: Observed) -> bool:
 
 
 def entries_left_came_with_an_ack_set(seen: Observed) -> bool:
-    """Each entry of `messages_not_removed` was delivered with an ack set."""
+    """Each entry of `messages_not_removed`, of those without acks by id, was delivered with an ack set."""
     with_ack_set = {number for *_, number, words in _journal(seen, "deliver") if words}
     return all(entry in with_ack_set for entry, _ in messages_not_removed(seen, by_id=False))
 
 
 def entries_lost_were_acknowledged_by_id(seen: Observed) -> bool:
-    """Messages are lost only from entries with an ack by id that an ACK command names without an ack set."""
+    """Each entry with lost messages has an ack by id, and an ACK command names the entry without an ack set."""
     whole = {entry for kind, about in _commands(seen) if kind == "ACK" for _, entry, words in about["ids"] if not words}
     expected = {(entry, index) for entry, index in seen.left}
     lost = {entry for entry, _ in expected - left_at_brokers(seen)}
@@ -238,9 +238,9 @@ def entries_lost_were_acknowledged_by_id(seen: Observed) -> bool:
 
 
 def acknowledgement_by_id_was_not_sent(seen: Observed) -> bool:
-    """No ACK names an entry of `messages_not_removed` without an ack set, and index acks may have been off.
+    """No ACK without an ack set names an entry that still has messages although it has acks by id.
 
-    They are off in the settings, or there was a later SUBSCRIBE, which may have switched them off.
+    Index acks are off in the settings, or there was a second SUBSCRIBE, which may have switched them off.
     """
     subscribed = [kind for kind, _ in _commands(seen)].count("SUBSCRIBE")
     whole = {entry for kind, about in _commands(seen) if kind == "ACK" for _, entry, words in about["ids"] if not words}
@@ -281,7 +281,7 @@ def _permits_follow_deviations(seen: Observed) -> bool:
     for kind, *about in seen.report.get("journal", ()):
         if kind == "deliver":
             _, session, number, words = about
-            returned = sizes[number]
+            returned = sizes[number]  # as for an intact batch; the decision `corrupt`, if any, follows
             cost = returned if words is None else sum([(word % 2**64).bit_count() for word in words])  # words: signed
             extra[session] += returned - cost
         elif kind == "corrupt":  # the batch of the last delivery: the client returned one permit

@@ -41,9 +41,9 @@ def send_large(run: Run, size: int) -> None:
 
 def reader(run: Run) -> None:
     """Creates a reader that starts at the first message."""
-    said = run.client("read", topic=TOPIC)
-    if said:
-        run.observed.failed.append(f"read {said}")
+    error = run.client("read", topic=TOPIC)
+    if error:
+        run.observed.failed.append(f"read {error}")
     else:
         run.consumers += 1
         run.observed.consumers += 1
@@ -51,9 +51,9 @@ def reader(run: Run) -> None:
 
 def seek(run: Run, index: int) -> None:
     """Seeks with the first consumer to its received message of index `index`."""
-    said = run.client("seek", index=index)
-    if said:
-        run.observed.failed.append(f"seek {said}")
+    error = run.client("seek", index=index)
+    if error:
+        run.observed.failed.append(f"seek {error}")
     run.sync()
 
 
@@ -76,9 +76,9 @@ def cumulative(run: Run, count: int) -> None:
 
 
 def ack_both(run: Run) -> None:
-    """Acknowledges the first of four messages, and waits for the flush of this ack.
+    """Acknowledges the first of four messages, and waits until the client has sent (flushed) this ack.
 
-    Right after the flush, acknowledges the second and the fourth message, and the third one cumulatively.
+    Right after, acknowledges the second and the fourth message, and the third one cumulatively.
     """
     indexes, before = run.take(4), run.broker("count", kind="ACK")
     run.call("acknowledge", indexes[:1])
@@ -89,7 +89,7 @@ def ack_both(run: Run) -> None:
 
 
 def ack_and_cut(run: Run) -> None:
-    """Acknowledges a message, waits for the flush of its ack, acknowledges another one, and ends the connections."""
+    """Acknowledges a message, waits until the ack is sent, acknowledges another one, and ends the connections."""
     indexes, before = run.take(2), run.broker("count", kind="ACK")
     run.call("acknowledge", indexes[:1])
     run.wait("commands", ["ACK", before + 1])

@@ -1,4 +1,4 @@
-"""A producer and one broker: receipts that are late, lost, repeated or out of order, refusals, and lost connections."""
+"""A producer at one broker: receipts that are late, lost, repeated or out of order, refusals, and lost connections."""
 
 from __future__ import annotations
 

@@ -10,11 +10,11 @@ from fuzz.scenarios.producer import defer, hold, release
 
 #: Seconds after which an operation of the client fails.
 _OPERATION_TIMEOUT = 2
-#: Values of the address in CLOSE: no broker is there, no address, two invalid ones. The client looks the topic up then.
+#: Addresses in CLOSE: of no broker, none, and two invalid ones. At each of them, the client looks the topic up.
 _BAD_URLS = ("pulsar://127.0.0.1:1", "", "127.0.0.1:1", "pulsar://")
 
-#: CLOSE before the SUCCESS of a request, without and with an address. SUCCESS follows at once; with `is_late`, at the
-#: client's next command.
+#: Orders of a CLOSE before SUCCESS, without and with an address. SUCCESS follows at once; with `is_late`, at the next
+#: command of the client.
 _CLOSES = {
     "close": Order(Answer.CLOSE),
     "close_redirect": Order(Answer.CLOSE, has_address=True),
@@ -31,7 +31,7 @@ def begin(run: Run) -> None:
 
 
 def subscribe(run: Run) -> None:
-    """Subscribes the first consumer, or the second one of a Shared subscription; nothing during a transfer."""
+    """Subscribes a consumer, at most two on a Shared subscription, otherwise one. Does nothing during a transfer."""
     if not run.is_in_transfer and run.consumers < (2 if run.settings["kind"] == 1 else 1):
         run.subscribe(kind=run.settings["kind"], receiver_queue_size=run.settings["receiver_queue"])
 

@@ -1,8 +1,8 @@
 """Traces on model and program: the model runs a seed, then the program gets the whole trace in one request.
 
 While the program executes a trace, the model runs the next traces. The reply to a trace is compared as a whole. If the
-reply is not as expected, the trace is replayed in single steps (each request has one call) with everything checked, on
-a `Pair` as in every other engine. The finding of this replay is confirmed and shrunk in a new process.
+reply is not as expected, the trace is replayed in single steps (each request has one call) on a `Pair`, as in every
+other engine. `shrunk` confirms and shrinks the finding of this replay in a new process of the program.
 """
 
 from __future__ import annotations
@@ -90,6 +90,7 @@ class Hunter:
         model fails.
         """
         started, done, steps, found = time.monotonic(), 0, 0, dict[Cause, Finding]()
+        # `failed`: the number of traces with a finding; ENOUGH more for a finding that ends the run
         failed, end, finding = 0, None if traces is None else seed + traces, None
         while True:
             if done >= _MOST_EMPTY and not steps:
@@ -111,7 +112,7 @@ class Hunter:
             steps += len(trace.taken)
             if finding is not None:
                 found.setdefault(finding.cause, finding)
-                failed += ENOUGH if _is_hopeless(finding.cause) else 1  # ENOUGH ends the run
+                failed += ENOUGH if _is_hopeless(finding.cause) else 1
             progress(done, steps, len(found))
         if done and not steps and not found:
             names = ", ".join(self.subject.machine.actions)
@@ -120,7 +121,7 @@ class Hunter:
         return Hunted(done, steps, seconds, tuple(self._model.coverage.rows()), list(found.values()))
 
     def _send_next(self, seed: int) -> SentTrace:
-        """Runs a seed on the model and sends its trace. Raises RuntimeError when the model itself fails."""
+        """Runs a seed on the model and sends the seed's trace. Raises RuntimeError if the model itself fails."""
         taken: list[ModelStep] = []
         self._model.record = taken.append
         broken = self._model.run(seed)
@@ -179,7 +180,8 @@ class Hunter:
     def _explain(self, trace: SentTrace, seen: Difference) -> Finding:
         """Runs a trace again in single steps. Returns the finding that they show.
 
-        If they show none, returns an UNSTABLE finding with the message of `seen`, the difference in the reply.
+        If they show none, returns an UNSTABLE finding with the message of `seen`, the difference in the reply. If the
+        program did not start, there is no reply, and `seen` is the finding.
         """
         if isinstance(seen.cause, HelloCause):
             return Finding(trace.config, tuple(trace.calls[:1]), seen, trace.seed)

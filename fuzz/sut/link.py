@@ -24,7 +24,7 @@ _CHUNK = 1 << 18
 _PIPE_BYTES = 1 << 20
 #: Number of bytes that are kept of the end of standard error.
 _KEPT_OF_STDERR = 8192
-#: How often the processes of the session are killed at most. One may start another while the others are killed.
+#: The maximum number of attempts to kill all processes of the session: one may start another during an attempt.
 _ROUNDS = 5
 #: Seconds that a process may take to end after it has closed its output. Also the maximum time between two checks
 #: whether the process has ended.
@@ -73,7 +73,7 @@ class Link:
         for each in (self._output, self._errors):
             self._poll.register(each, select.POLLIN)
         self._unsent, self._unread = bytearray(), bytearray()
-        self._scanned = 0  # the first bytes of `_unread`, in which there is no line feed
+        self._scanned = 0  # number of bytes at the beginning of `_unread` that are known to have no line feed
         self._stderr_end = b""
         self._is_stdout_closed = False
 
@@ -129,7 +129,7 @@ class Link:
             self._process.wait(1.0)
 
     def _exchange(self, seconds: float) -> bool:
-        """Waits at most `seconds` for the process to read or write, and moves bytes. Returns whether it moved any."""
+        """Moves bytes to and from the process, after waiting at most `seconds`. Returns whether any were moved."""
         if self._unsent:
             self._poll.register(self._input, select.POLLOUT)
         moved = False

@@ -55,8 +55,8 @@ class Hello(NamedTuple):
     def restricted(self, subject: Subject) -> Subject:
         """Returns the subject, restricted to the program's actions. Only the program's settings get drawn values.
 
-        Weights, swarms and weights of a situation are left out if with them every remaining action could have the
-        weight 0. Raises BadValue for an action, setting or field that the subject does not have, or if no action is
+        Weights, swarms and weights of a situation are left out if every remaining action could have the weight 0 with
+        them. Raises BadValue for an action, setting or field that the subject does not have, or if no action is
         left.
         """
         machine: Machine[Any, Any] = copy.copy(subject.machine)
@@ -225,9 +225,9 @@ class Program:
         return reply
 
     def receive_unless(self, expected: bytes, count: int) -> Reply | None:
-        """As `receive`, but returns None, without parsing, if `expected` follows the id in the line of the reply.
+        """As `receive`, but returns None if the line of the reply, after the id, is exactly `expected`.
 
-        If `expected` is empty, never returns None.
+        Then the reply is not parsed, which saves time. If `expected` is empty, never returns None.
         """
         # `number` is the id of the oldest request without a reply: ids are consecutive
         number, line = self._last - self._awaited + 1, self._receive()
