@@ -39,7 +39,7 @@ from fuzz.scenarios.evidence import (
 from fuzz.seeding import replaced_source
 
 EXPERIMENTS = tomllib.loads((Path(__file__).parents[1] / "fuzz/scenarios/experiments.toml").read_text())["experiment"]
-#: Programs that start the brokers, or the client's process, with a seeded bug.
+#: The beginning of the programs BROKERS and CLIENTS, which start the brokers, or the client's process, with a seeded bug.
 SEEDED = """
 import sys
 from fuzz.seeding import replaced_source, use_source
@@ -470,9 +470,10 @@ def test_a_restart_of_sequence_ids_shows_at_a_reconnection(sessions: Any, restar
 
 
 def delivered(permits: int, *deliveries: tuple[Any, ...]) -> Observed:
-    """Returns an observation of deliveries of a batch of 8: session, ack set or None, and perhaps that it is corrupt.
+    """Returns an observation of deliveries of a batch of 8 messages, with a receiver queue of 10.
 
-    The receiver queue size is 10. The consumer's session is 2.
+    A delivery has the consumer's session, the ack set or None, and "corrupt" if the checksum was wrong. The session at
+    the end is 2, in which the broker has `permits` permits.
     """
     journal: list[list[Any]] = []
     for session, words, *corrupt in deliveries:

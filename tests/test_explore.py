@@ -88,7 +88,7 @@ def edge_cover_finding(implementation: type, graph: Graph) -> Finding:
 
 
 class Wrong(RANGE_CACHE.implementation):  # type: ignore[misc]
-    """Is wrong after its first step. If `heals`, a call of `load` or `check` repairs it. Only a replay calls these."""
+    """Is wrong from its second `advance` on. If `heals`, `load` or `check` repairs it; only a replay calls these."""
 
     steps, checked, heals = 0, False, True
 
@@ -370,10 +370,11 @@ def test_a_failure_on_a_worker_keeps_its_call() -> None:
 # ---- what the search must not leave out ---------------------------------------------------------------
 
 CANARY = find_subject("canary")
-WRONG = "property:at_most_four_tokens_are_taken"
+FALSE_PROPERTY = "property:at_most_four_tokens_are_taken"
 
 
 def causes(space: Space, **options: Any) -> list[str]:
+    """Returns the causes of all violations in the canary. None of them may hide a state: the canary has 63."""
     found = explore(space, jobs=1, **options)
     assert found.distinct_states == 63
     return sorted(str(violation.cause) for violation in found.violations)
@@ -397,7 +398,9 @@ def test_a_model_that_fails_alone_is_a_finding(find: str, wrong: str, cause: str
     violations = explore(space, implementation=False).violations
     [finding] = [v for v in violations if str(v.cause).startswith(cause)]
     assert finding.calls[-1].action == cause.partition(":")[2]
-    assert replay(replace(space.target, model_only=True), finding.calls, skipped=frozenset([WRONG])) is not None
+    assert (
+        replay(replace(space.target, model_only=True), finding.calls, skipped=frozenset([FALSE_PROPERTY])) is not None
+    )
     graph = explore(space, implementation=False, properties=False).graph
     assert graph is not None
     assert cover(space, graph).finding is not None
@@ -408,7 +411,7 @@ def test_properties_are_checked_in_states_outside_the_bounds() -> None:
     space = Space(CANARY, "reference", replace(CANARY.scopes["smoke"], bounds={"taken": 4}))
     found = explore(space, implementation=False)
     assert found.distinct_states == 45
-    assert [(str(v.cause), v.calls[-1].action) for v in found.violations] == [(WRONG, "take")]
+    assert [(str(v.cause), v.calls[-1].action) for v in found.violations] == [(FALSE_PROPERTY, "take")]
 
 
 def test_an_exception_of_a_property_is_a_finding() -> None:
@@ -437,7 +440,7 @@ def test_a_load_that_fails_hides_no_state_and_no_property() -> None:
             raise ZeroDivisionError
 
     space = Space(replace(CANARY, implementation=Unloadable), "reference", CANARY.scopes["smoke"])
-    assert causes(space) == ["load:load", WRONG]
+    assert causes(space) == ["load:load", FALSE_PROPERTY]
 
 
 @pytest.mark.parametrize("bound", [6, 1], ids=["within the bounds", "outside the bounds"])

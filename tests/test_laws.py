@@ -47,6 +47,7 @@ def every_profile() -> list[Any]:
 
 
 def implemented() -> list[tuple[str, str]]:
+    """Returns the profiles with the rules of the reference: those that the implementation has."""
     machines = {name: find_subject(name).machine for name in NAMES}
     return [(n, p) for n, p in profiles() if machines[n].is_reference(machines[n].profiles[p].config)]
 
@@ -77,15 +78,15 @@ def test_an_implementation_can_be_loaded_in_any_state(name: str, profile: str) -
     """`load` is the inverse of `view`, and a loaded implementation executes every action as the model does."""
     subject = find_subject(name)
     for cfg, state in states(subject, profile)[::23]:
-        body = subject.implementation.load(cfg, state)
-        assert subject.machine.with_history(body.view(), state) == state
-        assert body.check() == []
+        implementation = subject.implementation.load(cfg, state)
+        assert subject.machine.with_history(implementation.view(), state) == state
+        assert implementation.check() == []
         for action, arguments in list(possible_calls(subject, cfg).every(cfg, state))[::3]:
-            body = subject.implementation.load(cfg, state)
+            implementation = subject.implementation.load(cfg, state)
             after, outcome = subject.machine.step(cfg, state, action, arguments)
-            assert getattr(body, action)(*arguments) == outcome, (action, arguments)
-            assert subject.machine.with_history(body.view(), after) == after, (action, arguments)
-            assert body.check() == []
+            assert getattr(implementation, action)(*arguments) == outcome, (action, arguments)
+            assert subject.machine.with_history(implementation.view(), after) == after, (action, arguments)
+            assert implementation.check() == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -146,6 +147,7 @@ def test_a_machine_refuses_an_action_without_a_docstring() -> None:
 
 def test_a_release_has_its_default_settings_and_a_name() -> None:
     machine = find_subject("batch_acks").machine
+    # the fields `batch_acks`, `max_ranges`, `max_ack_sets` and `max_ranges_in_metadata`
     caps = [find_profile(find_subject("batch_acks"), f"pulsar-{release}")[2:6] for release in RELEASES]
     assert caps == [
         (acks, *most)

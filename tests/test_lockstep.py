@@ -43,9 +43,9 @@ REFERENCE = find_profile(SUBJECT, "reference")
 CANARY = find_subject("canary")
 
 
-def found(body: type, *, seeds: int = 300) -> Finding:
+def found(implementation: type, *, seeds: int = 300) -> Finding:
     """Returns the first finding of the fast loop in a wrong implementation. Its replay must show the same cause."""
-    target = Target(replace(SUBJECT, implementation=body), REFERENCE)
+    target = Target(replace(SUBJECT, implementation=implementation), REFERENCE)
     finding = next(f for f in map(Lockstep(target).run, range(seeds)) if f is not None)
     again = replay(target.with_config(finding.config), finding.calls)
     assert again is not None
@@ -103,9 +103,10 @@ def test_a_view_of_another_type_is_another_state() -> None:
     ],
 )
 def test_values_of_other_types_are_not_the_same(a: Any, b: Any) -> None:
+    """`same` does not distinguish a record inside a value from the tuple of its fields; `exact` does."""
     assert not same(a, b)
-    assert not same((a, 1), (b, 1)) or isinstance(a, Position), "a record inside a value is a tuple of its fields"
-    assert not exact((a, 1), (b, 1)), "which `exact` tells apart"
+    assert not same((a, 1), (b, 1)) or isinstance(a, Position)
+    assert not exact((a, 1), (b, 1))
     for each in (a, b):
         assert same(each, copy.deepcopy(each))
         assert exact((each, 1), (copy.deepcopy(each), 1))
@@ -172,7 +173,7 @@ def test_an_observation_that_depends_on_the_order_of_a_set() -> None:
 
 
 class Forgetful(RangeCaches):
-    """`clear` of a loaded instance reports an entry too many. Neither its view nor its check shows this."""
+    """`clear` of a loaded instance reports one entry too many, if it removes any. View and check do not show this."""
 
     loaded = False
 
@@ -204,12 +205,12 @@ class Sharing(RangeCaches):
         return removed if self.own == self.clears[0] else removed._replace(entries=-1)
 
 
-@pytest.mark.parametrize("body", [Forgetful, Sharing])
-def test_a_loaded_instance_executes_the_remaining_steps_beside_the_original(body: Any) -> None:
+@pytest.mark.parametrize("implementation", [Forgetful, Sharing])
+def test_a_loaded_instance_executes_the_remaining_steps_beside_the_original(implementation: Any) -> None:
     """Neither the view nor the check of the loaded instance shows its defect."""
-    finding = found(body)
+    finding = found(implementation)
     assert finding.cause in (Cause(Kind.LOAD, "clear"), Cause(Kind.LOAD, "state"))
-    target = Target(replace(SUBJECT, implementation=body), REFERENCE).with_config(finding.config)
+    target = Target(replace(SUBJECT, implementation=implementation), REFERENCE).with_config(finding.config)
     pair = Pair(target)
     assert [pair.step(call) for call in finding.calls] == [None] * len(finding.calls)
     side = ImplementationSide(target.subject, target.config, pair.state)
@@ -305,6 +306,8 @@ def test_implementation_that_cannot_be_created() -> None:
 
 
 def test_a_value_that_is_in_no_domain() -> None:
+    """Wide traces have such values: here 2**32 bytes or more."""
+
     class Wrong(RangeCaches):
         def put(self, cache: int, position: Any, bytes: int, expected_reads: int) -> bool:
             return super().put(cache, position, bytes % 2**32, expected_reads)
@@ -313,6 +316,8 @@ def test_a_value_that_is_in_no_domain() -> None:
 
 
 def test_a_length_that_no_ordinary_trace_has() -> None:
+    """Only long traces and bursts have more than 100 wrappers in the queue."""
+
     class Wrong(RangeCaches):
         def __setattr__(self, name: str, value: Any) -> None:
             super().__setattr__(name, deque(value, maxlen=100) if name == "_queue" else value)
@@ -621,9 +626,9 @@ class Early(Maker):
 
 
 @pytest.mark.parametrize(
-    ("body", "has_property", "cause"), [(Maker, True, "property:is_made"), (Early, False, "view:made")]
+    ("implementation", "has_property", "cause"), [(Maker, True, "property:is_made"), (Early, False, "view:made")]
 )
-def test_the_initial_state_is_checked(body: type, has_property: bool, cause: str) -> None:
+def test_the_initial_state_is_checked(implementation: type, has_property: bool, cause: str) -> None:
     machine: Machine[Any, Fresh] = Machine("canary", CANARY.machine.config, lambda cfg: Fresh(), source="test")
 
     @machine.action
@@ -639,7 +644,7 @@ def test_the_initial_state_is_checked(body: type, has_property: bool, cause: str
     module = ModuleType("properties")
     if has_property:
         vars(module)["is_made"] = is_made
-    target = Target(Subject(machine, body, module, {}, steps=4), CANARY.machine.config())
+    target = Target(Subject(machine, implementation, module, {}, steps=4), CANARY.machine.config())
     findings = [f for f in map(Lockstep(target).run, range(8)) if f is not None]
     assert {str(f.cause) for f in findings} == {cause}
     assert all(len(f.calls) == 1 and "in the initial state" in f.difference.message for f in findings)

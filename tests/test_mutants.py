@@ -77,6 +77,7 @@ def test_every_mutant_is_killed(mutant: Mutant) -> None:
 def test_every_property_is_the_only_killer_of_a_mutant_or_has_a_reason(subject: str) -> None:
     causes = {m.id: kill_causes(m) for m in mutants_of(subject) if is_of_model(m)}
     for name, row in unique_kills(find_subject(subject), causes).items():
+        # either, not both: a reason for a property that is the only killer would be superfluous
         assert bool(row["only_killer_of"]) != bool(row["stays"]), f"{name}: {row}"
 
 
@@ -220,7 +221,10 @@ def test_source_of_an_imported_module_is_an_internal_error() -> None:
 def test_the_last_line_is_the_answer(
     written: bytes, ends: bool, last: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the process has not ended in time, the answer is a timeout of the check in the last line."""
+    """Before a check, the process writes that the check crashed: this line is the last if the check ends the process.
+
+    If the process has not ended in time, the answer is a timeout of the check in the last line.
+    """
     monkeypatch.setattr("fuzz.mutation.model_checks._WAITING_SECONDS", 0.05)
     reader, writer = os.pipe()
     os.write(writer, written)

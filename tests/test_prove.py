@@ -80,6 +80,7 @@ def test_a_claim_holds_and_its_control_is_refuted(subject: str, claim: Claim) ->
     row = row_of(subject, claim)
     expected = {"proved"} if claim.tool == "z3" else {"confirmed_over_all_paths", "no_counterexample"}
     assert row["verdict"] in expected, row["detail"]
+    # CrossHair tries every path of its claims, except of this one
     assert row["verdict"] != "no_counterexample" or claim.id == "pages-agree"
     assert row["control_refuted"], row["control_detail"]
     assert row["control_detail"], "a refutation shows its counterexample"
@@ -139,7 +140,10 @@ def half(n: int) -> int:
 
 
 def weakened(*statements: str) -> str | None:
-    """Returns the objection to a proof about `half` that consists of these statements; None if there is none."""
+    """Returns the objection to a proof about `half` that consists of these statements; None if there is none.
+
+    A statement is the name of a goal and, if it needs more than n > 0, the name of its premises.
+    """
 
     def check() -> Any:
         n, proof = z3.Int("n"), Proof()
@@ -156,7 +160,7 @@ def weakened(*statements: str) -> str | None:
         said = answer(check)
     if said.verdict != "proved":
         return said.detail
-    samples = [scrutiny.Sample(Rules(), State(is_open)) for is_open in (False,)]
+    samples = [scrutiny.Sample(Rules(), State(open=False))]  # so the premise `s.open` excludes every reachable state
     return scrutiny.objection(check, proofs, samples)
 
 
@@ -525,6 +529,7 @@ def test_a_proof_is_what_was_shown_and_what_ran() -> None:
     proof.show("a square", x * x >= 0)
     proof.run("two", True)
     proof.compare("three", 3, 3)
+    # verdict, detail, paths (of CrossHair), steps of the proof, comparisons with runs
     assert proof.answer()[:5] == ("proved", "", None, 1, 2)
 
 

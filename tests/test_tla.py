@@ -73,9 +73,8 @@ def test_a_run_gives_the_expected_result(name: str, tmp_path: Path) -> None:
     if not run.violates:
         assert result.model_distinct_states == result.distinct_states > 0
         assert run.counts is None or run.counts.distinct_states == result.distinct_states
-        least = (
-            result.distinct_states - 1 if run.compares_edges else 0
-        )  # each state but the first is reached by an edge
+        # each state but the first is reached by an edge
+        least = result.distinct_states - 1 if run.compares_edges else 0
         assert result.edges_checked >= least
         assert run.compares_edges or not result.edges_checked
 
@@ -102,8 +101,8 @@ def test_every_scope_has_a_run(name: str) -> None:
 def test_every_liveness_property_is_checked_and_has_a_control(name: str) -> None:
     liveness = {camel(p.name) for p in find_subject(name).properties if p.kind == "eventually"}
     runs = [run for run in RUNS.values() if run.component == name]
-    assert liveness == liveness & {check for run in runs for check in run.wanted if not run.violates}
-    assert liveness == liveness & {run.violates for run in runs}
+    assert liveness <= {check for run in runs for check in run.wanted if not run.violates}
+    assert liveness <= {run.violates for run in runs}
 
 
 @pytest.mark.parametrize("name", TWINS)

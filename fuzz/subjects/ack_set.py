@@ -53,7 +53,8 @@ def situation(cfg: Config, s: State) -> str:
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
     """Returns the batch size and the number of open batches, and some facts about the first open batch.
 
-    These are its cardinality (capped), its number of words, its first bit, and the two bits at the first word boundary.
+    These are its number of set bits (0, 1, 2, some or all), its number of words, its first bit, and the two bits at the
+    first word boundary.
     """
     bits = s.batches[0].bits if s.batches else 0
     count = bits.bit_count()

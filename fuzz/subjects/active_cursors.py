@@ -31,7 +31,7 @@ LAST = Position(1, 2**63 - 1)
 
 
 def names_mostly_slowest(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns every cursor name. If a cursor has a position, more than half of the values are the slowest cursor."""
+    """Returns every cursor name. More than half of the values are the slowest cursor, if one is before `LAST`."""
     names = tuple(range(cfg.cursors))
     slowest, smallest = None, LAST
     for c in s.cursors:
@@ -219,7 +219,7 @@ def last_removal_is_in_the_future(_cfg: Config, s: State) -> State:
     return s._replace(last_removal_ms=s.now_ms + 1)
 
 
-# ---- reduction, for the search for an order of a concurrent history -------------------------------------
+# ---- reduction, for the check of concurrent histories ---------------------------------------------------
 
 
 def without_times(s: State) -> State:

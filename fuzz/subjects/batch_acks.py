@@ -78,7 +78,7 @@ def singles(position: Position, size: int) -> Lists:
 
 @lru_cache(maxsize=4096)
 def pairs(one: Position, size: int, other: Position, other_size: int) -> Lists:
-    """Returns some lists with an ack of each entry, in either order, and some with two acks of the first entry."""
+    """Returns some lists with an ack of each of two entries, in either order, and some with two acks of the first."""
     of_one, of_other = singles(one, size), singles(other, other_size)
     in_order = [a + b for a, b in zip(of_one[::2], of_other[::-2], strict=False)]
     in_reverse = [b + a for a, b in zip(of_one[::3], of_other[::3], strict=False)]
@@ -104,7 +104,7 @@ def lists_near(sizes: tuple[int, ...], first: int, known: tuple[Position, ...]) 
 
 @lru_cache(maxsize=1024)
 def lists_spread(sizes: tuple[int, ...], ledgers: tuple[int, ...], furthest: int) -> Lists:
-    """Returns lists with one ack, of one of five entries from the furthest acked entry on.
+    """Returns lists with one ack, of the three entries from the furthest acked one on, or of the entry 34 after it.
 
     Such acks move through the backlog with gaps, and leave many ranges and ack sets. When they have reached the end of
     the backlog, the next ones are in its middle. Acks of whole entries are the most frequent.
@@ -116,7 +116,7 @@ def lists_spread(sizes: tuple[int, ...], ledgers: tuple[int, ...], furthest: int
 
 
 def lists(cfg: Config, s: State) -> Lists:
-    """Returns the empty list, lists near the mark-delete position, and lists with an ack of the next, missing entry.
+    """Returns the empty list, lists near the mark-delete position, and lists with an ack beyond the last entry.
 
     In a long backlog, also returns lists that are spread over the backlog.
     """
@@ -244,7 +244,7 @@ CI = SMOKE.changed(
         "max_ranges": "one: three entries can have two ranges",
         "max_ack_sets": "none: ack sets in records are in the other scopes",
         "max_ranges_in_metadata": "zero: with a range the cursor ledger is used, without a range the metadata store",
-        "acks": "one of two messages; the other one with the next entry; the third entry; one in the second ledger",
+        "acks": "the first message of entry 0; its second one with entry 1; entry 2; an entry of the second ledger",
         "position": "the first two entries, and the first one of the second ledger",
         "stored_in_metadata": "both, for each failed write",
         "batch_acks": "both, for each reopen",

@@ -42,9 +42,9 @@ def has_writer(s: State, broker: int) -> bool:
 
 
 def brokers_that_apply(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns every broker, and the destination of the newest record 4 more times; 24 times if there is a stale owner.
+    """Returns every broker, and the destination of the newest record 4 more times, or 24 if there is a stale owner.
 
-    The destination then applies the record first, and the other brokers lag.
+    So the destination mostly applies the record first, and the other brokers lag.
     """
     return (*range(cfg.brokers), *(s.records[-1].dst,) * (4 if stale_owner(s) is None else 24))
 

@@ -319,7 +319,7 @@ def wrapper_mapped_at_another_position(_cfg: Config, s: State) -> State | None:
 
 
 def lock_has_two_holders(_cfg: Config, s: State) -> State | None:
-    """Two threads hold the lock of a wrapper."""
+    """All inserting threads are at the same step with the same wrapper, whose lock only one thread can hold."""
     holder = next((i for i in s.inserts if i.wrapper is not None), None)
     if holder is None or s.inserts.count(holder) == len(s.inserts):
         return None

@@ -15,7 +15,7 @@ from model.client_session.state import Config, State
 
 
 def messages(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the messages that the application has received, twice; the first, the last and a missing message."""
+    """Returns the messages that the application received and did not ack, twice; the first, the last, a missing one."""
     end = len(s.log) * cfg.batch_size
     return (*s.consumer.taken, *s.consumer.taken, 0, max(end - 1, 0), end)
 
@@ -73,13 +73,22 @@ def sent(s: State) -> int:
 
 # ---- scopes --------------------------------------------------------------------------------------------
 
-#: Actions on the connections of handlers; most scopes have all of them.
-HANDLERS = ("connect", "accept", "handle", "refuse", "close", "fail_redirect", "late_success", "break_connection")
-PRODUCER = ("send", "store", "finish_transfer")
-CONSUMER = ("dispatch", "receive", "acknowledge", "flush")
+#: Actions on the connections of both handlers, of the producer only, and of the consumer only.
+HANDLER_ACTIONS = (
+    "connect",
+    "accept",
+    "handle",
+    "refuse",
+    "close",
+    "fail_redirect",
+    "late_success",
+    "break_connection",
+)
+PRODUCER_ACTIONS = ("send", "store", "finish_transfer")
+CONSUMER_ACTIONS = ("dispatch", "receive", "acknowledge", "flush")
 
 SMOKE = Scope(
-    actions=(*HANDLERS, *PRODUCER, "send_error", "ignore_sends", "time_out"),
+    actions=(*HANDLER_ACTIONS, *PRODUCER_ACTIONS, "send_error", "ignore_sends", "time_out"),
     settings={"deduplication": True},
     domains={
         "handler": ("producer",),
@@ -107,7 +116,12 @@ SMOKE = Scope(
 )
 
 STRAY = Scope(
-    actions=(*(a for a in HANDLERS if a not in ("late_success", "refuse")), *PRODUCER, "stray_reply", "time_out"),
+    actions=(
+        *(a for a in HANDLER_ACTIONS if a not in ("late_success", "refuse")),
+        *PRODUCER_ACTIONS,
+        "stray_reply",
+        "time_out",
+    ),
     settings={"deduplication": False},
     domains=SMOKE.domains,
     bounds={"sent": 2, "entries": 3},
@@ -120,7 +134,7 @@ STRAY = Scope(
 )
 
 CONSUMERS = Scope(
-    actions=(*HANDLERS, *CONSUMER, "acknowledge_cumulative", "negative_acknowledge", "end_of_topic"),
+    actions=(*HANDLER_ACTIONS, *CONSUMER_ACTIONS, "acknowledge_cumulative", "negative_acknowledge", "end_of_topic"),
     settings={"stored": 2},
     domains=dict(SMOKE.domains) | {"handler": ("consumer",)},
     bounds={},
@@ -134,8 +148,8 @@ CONSUMERS = Scope(
 
 BATCHES = CONSUMERS.changed(
     actions=(
-        *(a for a in HANDLERS if a not in ("late_success", "refuse", "fail_redirect")),
-        *CONSUMER,
+        *(a for a in HANDLER_ACTIONS if a not in ("late_success", "refuse", "fail_redirect")),
+        *CONSUMER_ACTIONS,
         "acknowledge_cumulative",
         "negative_acknowledge",
         "dispatch_corrupt",

@@ -79,12 +79,15 @@ def situation(cfg: Config, s: State) -> str:
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
     """Returns facts about the caches, the total size, the queued task, and the order of timestamps."""
-    fills = sorted("-" if isinstance(held, str) else str(min(len(held), 3)) for held in s.caches)  # -: without entries
+    # -: the cache is absent or disabled
+    fills = sorted("-" if isinstance(held, str) else str(min(len(held), 3)) for held in s.caches)
     total = total_bytes(s)
     return (
         *fills,
         "disabled" in s.caches,
+        # 3: above the maximum; 2: at the maximum; 1: above its half; 0: not above
         (total > s.max_bytes) + (total >= s.max_bytes) + (total * 2 > s.max_bytes),
+        # the sign of the difference between the size at the scheduling of the task and the size now
         bool(s.tasks) and (s.tasks[0] > total) - (s.tasks[0] < total),
         s.failing_reads > 0,
         any(a.timestamp_ns > b.timestamp_ns for h in s.caches for a, b in pairwise(entries_of(h))),

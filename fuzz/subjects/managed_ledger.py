@@ -302,7 +302,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     """
     contents, subs = variables["entry_cache"], [variables["subs"][i] for i in range(cfg.subscriptions)]
     copies = {name: i for i, name in enumerate(sorted([n for i, sub in enumerate(subs) for n in _copies(i, sub)]), 1)}
-    # grants without permits: for them `cache_from_tla` gives the copies the same numbers
+    # `cache_from_tla` numbers the copies of grants in order, so with these grants it gives them the numbers in `copies`
     grants = [Function(request=owner, permits=0, copies=(index,)) for owner, index in copies]
     same = {name: getattr(cfg, name) for name in ("max_bytes", "max_requeue_times", "extend_ttl_of_recently_accessed")}
     same |= {"watermark": Function(num=cfg.watermark, den=1), "grants": grants}

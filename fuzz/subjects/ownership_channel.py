@@ -66,7 +66,7 @@ def brokers_with_parked_lookup(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def first_owners(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the first broker, and the brokers that own the first bundle in their own view."""
+    """Returns the first broker, and the brokers that are the destination of the first bundle in their own view."""
     owners = [n for n, at in enumerate(s.brokers) if (data := at.view[0]) is not None and data.dst_broker == n]
     return (0, *owners)
 

@@ -31,7 +31,10 @@ Lists = tuple[tuple[AckArgument, ...], ...]
 
 @lru_cache(maxsize=256)
 def ack_sets_of(size: int) -> tuple[int | None, ...]:
-    """Returns None, and ack sets of a batch that leave all messages but the first or last, one message, or two."""
+    """Returns None, and ack sets of a batch that leave all messages but the first or last, one message, or two.
+
+    The two are among the last four messages.
+    """
     everything = 2**size - 1
     masks = [everything & ~1, everything >> 1, 1, 1 << size - 1, everything & 0b0101 * 2 ** max(size - 4, 0), 2]
     return None, *[mask for mask in dict.fromkeys(masks) if 0 < mask < everything]
@@ -54,7 +57,8 @@ def lists_near(sizes: tuple[int, ...], start: int) -> Lists:
     singles = [
         [AckArgument(n, each) for each in ack_sets_of(sizes[n % len(sizes)])] for n in range(start, start + _NEAR)
     ]
-    # lists with an ack of one entry; of it and the entry before; of the first entry, and of each from this one on
+    # for each entry: lists with one ack of it; with acks of it and of the entry before, in either order; and a list
+    # with acks of the first entry, of it, and of all later ones
     for i, acks in enumerate(singles):
         found += [(each,) for each in acks] * 2
         if i:

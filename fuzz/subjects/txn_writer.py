@@ -13,7 +13,7 @@ from model.txn_writer.machine import txn_writer
 from model.txn_writer.state import Buffered, Config, Record, State, Task, Write, is_batching
 
 #: Where the serialisation of a record fails (`FailsOn`): mostly nowhere.
-FAILURES = ("nothing",) * 12 + ("size", "single", "single", "batch")
+FAILS_ON = ("nothing",) * 12 + ("size", "single", "single", "batch")
 
 
 def sizes(cfg: Config, s: State) -> tuple[int, ...]:
@@ -144,7 +144,7 @@ CI = SMOKE.changed(
     },
 )
 
-FAILURES_SCOPE = SMOKE.changed(
+FAILURES = SMOKE.changed(
     actions=("add", "close", "run_writer_tasks", "advance_time"),
     settings={"max_records": 3, "max_bytes": 2, "max_delay_ms": 1, "writes": "immediate"},
     domains={"size": (1, 2), "fails_on": ("nothing", "size", "single", "batch")},
@@ -253,7 +253,7 @@ subject = Subject(
     invariants,
     domains={
         "size": sizes,
-        "fails_on": FAILURES,
+        "fails_on": FAILS_ON,
         "count": (1, 1, 2, 3, 100, 0),
         "by": spans,
         "durable": (False, True),
@@ -294,7 +294,7 @@ subject = Subject(
     largest={"by": longest_span},
     abstract=coverage_key,
     measures={"records": records, "tasks": tasks, "ledgers": ledgers, "closers": closers, "age": age},
-    scopes={"smoke": SMOKE, "ci": CI, "failures": FAILURES_SCOPE, "nightly": NIGHTLY},
+    scopes={"smoke": SMOKE, "ci": CI, "failures": FAILURES, "nightly": NIGHTLY},
     corrupt={
         "second_timer_is_armed": second_timer_is_armed,
         "timer_is_overdue": timer_is_overdue,
