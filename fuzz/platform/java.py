@@ -64,7 +64,7 @@ def _installed() -> list[Path]:
 
 
 def _version(java: Path) -> int:
-    """Returns the feature version that a java program prints, such as 17; 0 if the program does not run."""
+    """Returns the feature version that a java program prints, such as 17; 0 if it does not run or prints none."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=True)  # noqa: S603
     except (OSError, subprocess.SubprocessError):

@@ -16,11 +16,11 @@ _encoded = msgspec.msgpack.Encoder().encode
 
 
 def same(a: Any, b: Any) -> bool:
-    """Returns whether two values are equal, of one class, and have the same MessagePack encoding, which is fast.
+    """Returns whether two values are equal and of one class, also inside. So 1 differs from 1.0 and from True.
 
-    So 1 differs from 1.0 and from True, also inside a value. Inside a value, the encoding does not distinguish a named
-    tuple from the tuple of its fields, and mostly not a set from a frozenset: `exact` does. Values that have no
-    encoding, or sets with different orders in their encodings, are compared as by `exact`.
+    The classes inside are compared by the MessagePack encodings, which is fast. An encoding does not distinguish a
+    named tuple from the tuple of its fields, and mostly not a set from a frozenset: `exact` does. If a value has no
+    encoding, or the encodings differ, `_same_types` compares the classes.
     """
     if a is b:
         return True
@@ -77,7 +77,7 @@ def outcome_difference(action: str, ours: Any, theirs: Any) -> Difference:
 
 
 def state_difference(state: Any, view: Any, equal: Callable[[Any, Any], bool] = same) -> Difference | None:
-    """Returns how the first different field of an implementation's view differs from the model's state; or None."""
+    """Returns the difference in the first field in which view and model's state differ; None if they are equal."""
     if equal(state, view):
         return None
     fields = getattr(state, "_fields", ())

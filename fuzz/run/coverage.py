@@ -30,7 +30,7 @@ def pair_key(previous: str, action: str) -> str:
 
 
 class Row(NamedTuple):
-    """A coverage key, its count (0 if its kind has none) and its first seed (-1 if its kind has none)."""
+    """A coverage key, its count `times` (0 if its kind has none) and its first seed (-1 if its kind has none)."""
 
     kind: str
     key: str
@@ -44,8 +44,8 @@ class Coverage:
     def __init__(self, subject: Subject) -> None:
         self.actions = list(subject.machine.actions)
         size = len(self.actions)
-        #: counts of pairs; the index is previous action * number of actions + action. The first step of a trace has no
-        #: previous action: the number of actions takes its place
+        #: counts of pairs; the index is previous action * number of actions + action. In a trace's first step, the
+        #: number of actions stands for the previous action, which does not exist
         self.pairs = [0] * (size * (size + 1))
         #: counts of refusals, by the index of the action
         self.refused = [0] * size

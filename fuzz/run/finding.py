@@ -33,8 +33,8 @@ class Cause(NamedTuple):
         OUTCOME, STUTTER       the action
         VIEW                   the field of the state or of the observation
         STRUCTURE              the violated invariant, in the words of `check`
-        LOAD                   what differs: an action, a field, an invariant or "state". For an exception: "load", or
-                               where it was raised, and its class
+        LOAD                   what differs: an action, a field, an invariant or "state". For an exception of a copy:
+                               "load", an action or "state"; of the first instance: where it was raised, and its class
         PROPERTY, EVENTUALLY   the property
         CRASH                  where the exception was raised, and its class. Where: the action, "start" (the initial
                                state), "load", in the explorer also the property. If no replay shows the exception: the

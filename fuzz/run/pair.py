@@ -190,9 +190,8 @@ class Pair:
 
     `state` and `outcome` are those of the model after the latest step, `values` has the values of the properties'
     history variables after this step, and `other_outcome` is the second side's outcome. Properties in `skipped` are not
-    checked. An exception of the second side's constructor or `load` is the difference of every step.
-    With `fold_history=False`, `values` keeps the initial values, for callers that check no property with history
-    variables.
+    checked. An exception of the second side's constructor or `load` is the difference of every step. With
+    `fold_history=False`, for callers that check no property with history variables, `values` keeps the initial values.
     """
 
     def __init__(
@@ -310,8 +309,9 @@ class Copy:
     """
 
     def __init__(self, side: ImplementationSide, loaded_after: int) -> None:
-        self.loaded_after = loaded_after
+        self.loaded_after = loaded_after  # number of calls of the trace before the copy was loaded
         self.side = ImplementationSide(side.subject, side.cfg, side.instance.view())
+        #: the later calls of the trace: action, arguments, and the first instance's outcome
         self.steps: list[tuple[str, Arguments, Any]] = []
 
     def recorded(self, methods: list[Callable[..., Any]]) -> list[Callable[..., Any]]:
@@ -328,10 +328,10 @@ class Copy:
         return [wrapped(name, method) for name, method in zip(self.side.machine.actions, methods, strict=True)]
 
     def difference(self, state: Any, exactly: bool = True) -> Difference | None:
-        """Executes the recorded calls. Returns the first outcome that differs, or else how the copy's state differs.
+        """Executes the recorded calls. Returns the first outcome that differs, or else how the copy's state is wrong.
 
-        The copy's state is compared with `state`. Returns None if nothing differs. With `exactly`, the classes of all
-        parts, and the observations, must be equal, too.
+        The copy's state must equal `state` and have no broken structural invariant. Returns None if nothing is wrong.
+        With `exactly`, the classes of all parts, and the observations, must be equal, too.
         """
         action = "state"
         try:
@@ -355,10 +355,13 @@ class Copy:
 def load_difference(target: Target, calls: Calls) -> Difference | None:
     """Repeats a trace, and loads copies of the implementation: before each of the last calls, and after the last call.
 
-    A replay of the trace must have shown no difference. Returns how a copy differs after the calls that followed its
-    loading. Also returns how the first instance differs: a difference while the trace is repeated means that `view` has
-    changed the first instance; a difference after the copies' calls means that a copy shares state with the first
-    instance. Returns None if nothing differs, or if the second side is no implementation.
+    A replay of the trace must have shown no difference. Returns the first difference of these:
+
+        while the trace is repeated     of the first instance, which `view` must have changed
+        after the trace                 of a copy, after the calls that followed its loading
+        after the copies' calls         of the first instance, with which a copy must have shared state
+
+    Returns None if nothing differs, or if the second side is no implementation.
     """
     if target.second is not Second.IMPLEMENTATION:
         return None
@@ -389,7 +392,10 @@ _MODEL, _SECOND, _VIEW_OR_CHECK, _PROPERTY = "model", "second side", "view or ch
 
 
 def crash(who: str, action: str, problem: Exception) -> Difference:
-    """Returns the difference for an exception at an action. `who` says which code raised it."""
+    """Returns the difference for an exception: that of a Misbehaved, otherwise a CRASH.
+
+    `who` says which code raised the exception, `action` where: an action, "start", "load" or "view".
+    """
     if isinstance(problem, Misbehaved):
         return problem.difference
     function = traceback.extract_tb(problem.__traceback__)[-1].name
@@ -398,5 +404,5 @@ def crash(who: str, action: str, problem: Exception) -> Difference:
 
 
 def crash_cause(where: str, problem: Exception) -> Cause:
-    """Returns the cause for an exception. `where` is an action or a function."""
+    """Returns the cause for an exception. `Cause` describes `where`."""
     return Cause(Kind.CRASH, f"{where} {type(problem).__name__}")

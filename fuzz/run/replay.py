@@ -47,7 +47,7 @@ def skipped_for(target: Target, finding: Finding) -> Skipped:
     """Returns the properties that replays of a finding skip: all but the violated one, since others may fail earlier.
 
     If the finding violates no property, replays skip all. But if the finding is a CRASH that such a replay does not
-    show, a property raised the exception, and replays skip none.
+    show, a property may have raised the exception, and replays skip none.
     """
     skipped = all_but(target.subject, finding.broken_property)
     if finding.cause.kind is not Kind.CRASH:

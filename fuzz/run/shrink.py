@@ -1,13 +1,13 @@
 """Shrinking: finds a short counterexample with the cause of a finding (`Cause`, `fuzz/run/finding.py`).
 
 Delta debugging over calls, arguments and settings. An argument whose domain depends on the state is represented by its
-rank in the domain ("the second open copy"), because generated names change when an earlier call is removed. These
-changes of the counterexample are tried, in this order, until none is accepted:
+rank in the domain ("the second open transaction"), because generated names change when an earlier call is removed.
+These changes of the counterexample are tried, in this order, until none is accepted:
 
     remove calls     repetitions, as bursts have them; chunks of calls, from half of the trace down to single calls
     move earlier     move one call to an earlier index, if the cause then shows earlier
     simplify         each argument and setting to a value earlier in its domain, in one call or in all calls with this
-                     value; wide integers to small ones
+                     value; wide integers (`fuzz/run/wide.py`) to small ones
     remove pairs     of calls
     merge            replace two neighbouring calls by any one call; not in very short counterexamples, where
                      "substitute" does this, too
@@ -18,9 +18,9 @@ changes of the counterexample are tried, in this order, until none is accepted:
                      signatures
     substitute       remove one call, and replace another call by any other; in very short counterexamples only
 
-A change is accepted if the changed counterexample has the same cause. The budget counts executed steps, not time, so
-equal findings give equal shrunk traces, unless a deadline ends shrinking early or a step needs about as much time as a
-hang.
+"Merge", "fewer arguments" and "order" leave the last call, which shows the cause, as it is. A change is accepted if the
+changed counterexample has the same cause. The budget counts executed steps, not time, so equal findings give equal
+shrunk traces, unless a deadline ends shrinking early or a step needs about as much time as a hang.
 
 Shrinking ends in a local minimum, unless the budget or the deadline ends it earlier. `shortest` also shrinks findings
 of the same cause from other seeds, and returns the shortest.
@@ -62,7 +62,7 @@ _SIMPLE = tuple(sorted({0, 1, 2, *[(1 << width) + by for width in WIDTHS for by 
 
 
 class Rank(NamedTuple):
-    """Stands for the argument that has this index in the argument's domain, in the state before the call."""
+    """Stands for the value that has this index in the argument's domain, in the state before the call."""
 
     rank: int
 
@@ -284,7 +284,7 @@ class Shrinker:
             size //= 2
 
     def _remove_pairs(self) -> None:
-        """Removes pairs of calls, not only neighbouring ones, as long as the budget suffices to try all pairs."""
+        """Removes pairs of calls, also of calls that are not neighbours, if the budget suffices to try all pairs."""
         again = True
         while again:
             count = len(self.candidate.steps)
@@ -473,9 +473,9 @@ class Shrinker:
             yield base._replace(steps=(*base.steps[:index], call, *base.steps[index + 1 :]))
 
     def _merge(self) -> None:
-        """Replaces two neighbouring calls by any possible call, if that takes at most a quarter of the budget left.
+        """Replaces two neighbouring calls by any possible call. Very short counterexamples are left to `_substitute`.
 
-        Very short counterexamples are left to `_substitute`.
+        Ends when trying all possible calls would take more than a quarter of the budget that is left.
         """
         again = _MAX_STEPS_TO_SUBSTITUTE < len(self.candidate.steps) <= _MAX_STEPS_TO_TRADE
         while again:

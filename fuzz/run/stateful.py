@@ -37,7 +37,7 @@ class _Lockstep(RuleBasedStateMachine):
 
     @initialize(data=st.data())
     def draw_settings(self, data: st.DataObject) -> None:
-        """Makes the pair. Draws the settings as `plan_trace` does for an ordinary trace."""
+        """Makes the pair. Draws the subject's settings for which the profile has the default value."""
         defaults = self.subject.machine.config._field_defaults
         drawn = {
             name: data.draw(st.sampled_from(values), label=name)

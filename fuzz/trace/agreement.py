@@ -273,8 +273,8 @@ class Replayer:
         replayed.operations, start = len(trace.operations), self._pair(trace, cfg).state
         bad_arguments = list[BadTrace]()
         possible_steps = self._possible_steps(trace, cfg, bad_arguments)
-        #: ids of operations that change no state in which they have the recorded result. A refusal is not always one of
-        #: them: in another state, the action may fail with the same result, and change the state
+        #: ids of operations that change no state in which they have the recorded result. A refusal may be no read: in
+        #: another state, the action may fail with the same result, and change the state
         reads = {
             id(each)
             for each in trace.operations
@@ -330,8 +330,9 @@ class Replayer:
     def _coarse_models(self, trace: Trace, cfg: Any, start: Any) -> list[CoarseModel]:
         """Returns a coarse model for each key of the trace's calls (`CoarseModels.key_of`), such as a position.
 
-        The first is for the key of the most calls. Returns an empty list if the subject has no coarse models, if a
-        result was not recorded, or if the operations are not actions: a coarse model takes actions with plain outcomes.
+        The first is for the key of the most calls. Without `key_of`, there is one model, with the key None. Returns an
+        empty list if the subject has no coarse models, if a result was not recorded, or if the operations are not
+        actions: a coarse model takes actions with plain outcomes.
         """
         of_subject = self.subject.coarse_models
         if of_subject is None or not trace.has_actions or any(each.result is ABSENT for each in trace.operations):

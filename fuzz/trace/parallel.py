@@ -43,7 +43,7 @@ class ReplayedTrace(NamedTuple):
 
 
 def processes_for(paths: Sequence[Path]) -> int:
-    """Returns the number of processes that replay files: `usable_cores` if the files are large, otherwise one.
+    """Returns the number of processes that replay files: `usable_cores` if the files together are large, or else one.
 
     Also returns one if this process has a second thread, because such a process is not forked. A progress bar has a
     thread, so call this function before a progress bar is shown.

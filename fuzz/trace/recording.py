@@ -159,7 +159,7 @@ def _table(path: Path | Fetched) -> Trace:
 def _imported(path: Path | Fetched, mapping: TraceMapping, form: Form, part: int, parts: int) -> Iterator[Trace]:
     """Yields the traces of a file in a form, a trace for each key. All operations are in memory. Raises BadTrace."""
     traces: dict[str, list[Operation]] = {}
-    times, number = list[Any](), 0  # the times of the first and of the last record
+    times, number = list[Any](), 0  # `times`: those of the first and of the last operation
     for number, data in objects(path, among_text=form.among_text):
         try:
             read = form.read(data)
