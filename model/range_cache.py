@@ -298,7 +298,7 @@ def put(
     count = initial_count(cfg, expected_reads)
     present = find(s, cache, position)
     if present is None:
-        entry = Entry(cache, position, bytes, count, (), s.now_ns, 0, False, False)
+        entry = Entry(cache, position, bytes, count, (), s.now_ns, requeue_count=0, accessed=False, released=False)
         sizes = s.sizes[:cache] + (s.sizes[cache] + bytes,) + s.sizes[cache + 1 :]
         return s._replace(queue=s.queue + (entry,), sizes=sizes), True
     if cfg.duplicate_put == "keep" or present.released:

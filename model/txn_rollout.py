@@ -112,7 +112,9 @@ class State(NamedTuple):
 
 def start(cfg: Config) -> State:
     """Returns a cluster of old brokers, in which all stores are closed and empty."""
-    return State((Broker(False, False),) * cfg.brokers, (Store(None, False, (Ledger(1, ()),), None),) * cfg.stores)
+    old = Broker(new=False, flag=False)
+    closed = Store(owner=None, batching=False, ledgers=(Ledger(1, ()),), last_batched_ledger=None)
+    return State((old,) * cfg.brokers, (closed,) * cfg.stores)
 
 
 txn_rollout = Machine("txn_rollout", Config, start, source="PIP-160")
@@ -190,7 +192,7 @@ def upgrade_broker(cfg: Config, s: State, broker: BrokerName) -> Step[State, int
     if s.brokers[broker].new:
         return refused(s, "illegal_state", "the broker is already new")
     s, count = with_stores_closed(s, broker)
-    return with_broker(s, broker, Broker(True, False)), count
+    return with_broker(s, broker, Broker(new=True, flag=False)), count
 
 
 @txn_rollout.action
@@ -201,7 +203,7 @@ def downgrade_broker(cfg: Config, s: State, broker: BrokerName) -> Step[State, i
     if cfg.operators_follow_steps and not may_downgrade(s):
         return refused(s, "illegal_state", "a flag is on, or a last ledger is not recorded or not trimmed")
     s, count = with_stores_closed(s, broker)
-    return with_broker(s, broker, Broker(False, False)), count
+    return with_broker(s, broker, Broker(new=False, flag=False)), count
 
 
 @txn_rollout.fault
@@ -230,7 +232,7 @@ def with_flag(cfg: Config, s: State, broker: int, on: bool) -> State:
     """Returns the state after a flag is set. If `flag_is_read_at_open` is false, the broker's open stores follow it."""
     if s.brokers[broker].flag == on:
         return s
-    s = with_broker(s, broker, Broker(True, on))
+    s = with_broker(s, broker, Broker(new=True, flag=on))
     if cfg.flag_is_read_at_open:
         return s
     changed = [store._replace(batching=on) if store.owner == broker else store for store in s.stores]

@@ -218,7 +218,7 @@ def added_absent(
     """
     node = None if position is None else node_pending_removal(s, cursor)
     if node is None:
-        node = Node(cursor, object, True, None, None, False, 0)
+        node = Node(cursor, object, present=True, position=None, pending=None, removing=False, counter=0)
         s = s._replace(unlinked=by_object((*s.unlinked, node)))
         return (s if position is None else update_queued(s, node, position)), object
     s = removal_cancelled(s, node)

@@ -465,7 +465,18 @@ def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> 
 def recovered(s: State, durable: Acks, batch_acks: bool) -> State:
     """Returns the state after a recovery from a record. The read position is right after the mark-delete position."""
     acks = with_mark_delete_advanced(durable if batch_acks else durable._replace(partial=()))
-    return State(s.ledgers, acks, acks.first_unacked, durable, False, None, (), False, batch_acks, s.next_ticket)
+    return State(
+        ledgers=s.ledgers,
+        acks=acks,
+        read_position=acks.first_unacked,
+        durable=durable,
+        dirty=False,
+        writing=None,
+        queued=(),
+        reading=False,
+        batch_acks=batch_acks,
+        next_ticket=s.next_ticket,
+    )
 
 
 @batch_acks.fault

@@ -75,7 +75,7 @@ def begin_load(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) 
     # a disconnected topic object does not prevent a load, unless the clean-up of an older one is pending, too
     if o is not None and (o.phase != "disconnected" or o.older):
         return refused(s, "not_enabled", "the topic is in the cache")
-    loading = TopicObject("loading", False, (), 0, 0 if o is None else 1)
+    loading = TopicObject("loading", writable=False, adds=(), cursor=0, older=0 if o is None else 1)
     return with_topic(s, topic, with_object(t, broker, loading)), None
 
 

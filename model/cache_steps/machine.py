@@ -133,7 +133,8 @@ def insert(
     if cfg.published_first == "map" and s.mapped[key] is not None:
         back = recycled(cfg, w)
         return (s if w == back else s._replace(wrappers=with_item(s.wrappers, wrapper, back))), False
-    s = s._replace(wrappers=with_item(s.wrappers, wrapper, Wrapper(key, w.accessed, False, False)))
+    filled = Wrapper(key, w.accessed, released=False, pooled=False)
+    s = s._replace(wrappers=with_item(s.wrappers, wrapper, filled))
     if cfg.published_first == "queue":
         return _with_insert(s._replace(queue=(*s.queue, wrapper)), inserter, Insert("put", wrapper, key)), True
     if cfg.put_is_atomic:
@@ -339,7 +340,8 @@ def begin_periodic_eviction(cfg: Config, s: State) -> Step[State, None]:
     if s.eviction.at != "idle":
         return s, ELSEWHERE
     is_set = s.eviction_in_progress or cfg.periodic_task_overwrites_future
-    return s._replace(eviction_in_progress=is_set, eviction=Eviction("peek", True, None, None, None, 0)), None
+    begun = Eviction("peek", periodic=True, wrapper=None, key=None, goal=None, freed=0)
+    return s._replace(eviction_in_progress=is_set, eviction=begun), None
 
 
 @cache_steps.action

@@ -216,11 +216,11 @@ REFERENCE_RULES = {
 }
 
 
-FREE = Wrapper(None, False, False, True)
-NO_INSERT = Insert("idle", None, None)
-NO_REMOVAL = Removal("idle", None, None, None, 0, 0)
-NO_EVICTION = Eviction("idle", False, None, None, 0, 0)
-NO_LOOKUP = Lookup("idle", None, None)
+FREE = Wrapper(key=None, accessed=False, released=False, pooled=True)
+NO_INSERT = Insert("idle", wrapper=None, key=None)
+NO_REMOVAL = Removal("idle", key=None, last=None, wrapper=None, removed=0, size_at_start=0)
+NO_EVICTION = Eviction("idle", periodic=False, wrapper=None, key=None, goal=0, freed=0)
+NO_LOOKUP = Lookup("idle", key=None, wrapper=None)
 
 
 def start(cfg: Config) -> State:

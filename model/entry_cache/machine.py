@@ -171,7 +171,17 @@ def insert(
     present = ranges.find(s.ranges, range_cache, position)
     count = ranges.initial_count(derived(cfg).ranges, expected_reads)
     if present is None:
-        added = Entry(range_cache, position, bytes, count, (), s.ranges.now_ns, 0, False, False)
+        added = Entry(
+            cache=range_cache,
+            position=position,
+            bytes=bytes,
+            expected_reads=count,
+            copies=(),
+            timestamp_ns=s.ranges.now_ns,
+            requeue_count=0,
+            accessed=False,
+            released=False,
+        )
         return entry_added(cfg, s, added), True
     return s._replace(ranges=insert_duplicate(cfg, s.ranges, present, count, ())), False
 

@@ -139,15 +139,15 @@ def read_from_storage(
     number = s.next_read
     effects.issued.append(Issued(number, request.cache, request.ledger, first, last))
     storage_read = StorageRead(
-        number,
-        request.range_cache,
-        request.cache,
-        request.ledger,
-        first,
-        last,
-        request.expected_reads,
-        request.range_cache >= 0,
-        (request.number,),
+        number=number,
+        range_cache=request.range_cache,
+        cache=request.cache,
+        ledger=request.ledger,
+        first=first,
+        last=last,
+        expected_reads=request.expected_reads,
+        joinable=request.range_cache >= 0,
+        waiting=(request.number,),
     )
     if cfg.storage_reads == "queued":
         s = s._replace(reads=(*s.reads, storage_read), next_read=number + 1)
@@ -216,9 +216,18 @@ def insert_read_entry(
     present = ranges.find(s.ranges, storage_read.range_cache, position)
     if present is not None:
         return s._replace(ranges=insert_duplicate(cfg, s.ranges, present, count, copies))
-    return entry_added(
-        cfg, s, Entry(storage_read.range_cache, position, size, count, copies, s.ranges.now_ns, 0, False, False)
+    added = Entry(
+        cache=storage_read.range_cache,
+        position=position,
+        bytes=size,
+        expected_reads=count,
+        copies=copies,
+        timestamp_ns=s.ranges.now_ns,
+        requeue_count=0,
+        accessed=False,
+        released=False,
     )
+    return entry_added(cfg, s, added)
 
 
 def cache_unexpected_entry(cfg: Config, s: State, r: StorageRead, position: Position) -> State:

@@ -170,7 +170,8 @@ def start_read(
         sub = sub._replace(read_position=positions[0])
     number = s.caches.next_request  # the entry cache numbers requests consecutively
     numbers = tuple(range(number, number + len(ranges_to_read)))
-    s = moved(cfg, s, subscription, with_read(sub, kind, Read(numbers, (), False, False, min_replayed_position)))
+    read = Read(numbers, entries=(), cancelled=False, failed=False, min_replayed_position=min_replayed_position)
+    s = moved(cfg, s, subscription, with_read(sub, kind, read))
     issued: list[Issued] = []
     for low, high in ranges_to_read:
         caches, reading = entry_cache.read(cache_cfg, s.caches, 0, low.ledger, low.entry, high.entry, expected_reads=0)
