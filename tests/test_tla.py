@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -110,6 +111,21 @@ def test_a_run_violates_every_invariant(name: str) -> None:
     operators = read_module(MODULES, str(find_subject(name).tla)).operators
     stated = {camel(p.name) for p in find_subject(name).properties if p.kind == "always"} & operators
     assert stated <= {run.violates for run in RUNS.values() if run.component == name}
+
+
+@pytest.mark.parametrize("name", TWINS)
+def test_every_operator_that_states_a_property_has_its_name(name: str) -> None:
+    """An operator with another name, for example because the property was renamed, would be checked by no run."""
+    top, others = str(find_subject(name).tla), {str(find_subject(each).tla) for each in TWINS if each != name}
+    comment = re.compile(r"\(\*.*?\*\)|\\\*[^\n]*", re.DOTALL)
+    texts = {path.stem: comment.sub("", path.read_text()) for path in MODULES.glob("*.tla")}
+    own = [text for stem, text in texts.items() if not stem.startswith(tuple(others))]
+    uses = Counter(re.findall(r"\w+", "".join(own)))
+    defined = re.findall(r"^(\w+)(?:\([^=]*\))? ==", texts[f"{top}Properties"], flags=re.MULTILINE)
+    of_properties = {camel(p.name) for p in find_subject(name).properties}
+    in_runs = {check for run in RUNS.values() for check in run.wanted}
+    assert of_properties & set(defined)
+    assert [each for each in defined if each not in of_properties | in_runs and uses[each] == 1] == []
 
 
 @pytest.mark.parametrize("row", [d for name in TWINS for d in defects_of(name)], ids=lambda d: f"{d.component}-{d.id}")
