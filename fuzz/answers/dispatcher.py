@@ -53,7 +53,7 @@ class Dispatcher:
         [sub] = self.state.subscriptions
         return sub  # type: ignore[no-any-return]
 
-    def _replace(self, sub: Subscription) -> None:
+    def _set_sub(self, sub: Subscription) -> None:
         self.state = with_subscription(self.state, 0, sub)
 
     # ---- changes that deliveries depend on
@@ -85,7 +85,7 @@ class Dispatcher:
             return _refusal(self.step("redeliver", 0, consumer))
         again = tuple([each for each in asking.pending if each.entry in numbers])
         left = tuple([each for each in asking.pending if each.entry not in numbers])
-        self._replace(added_to_replay(with_consumer(self._sub, asking._replace(pending=left)), again))
+        self._set_sub(added_to_replay(with_consumer(self._sub, asking._replace(pending=left)), again))
         return ""
 
     def acknowledged(self, numbers: Iterable[int], first_unacked: int) -> None:
@@ -103,7 +103,7 @@ class Dispatcher:
         idle = tuple([each._replace(pending=()) for each in self._sub.consumers])
         mark = Position(0, first_unacked - 1)
         first = Position(0, first_unacked)
-        self._replace(self._sub._replace(read_position=first, mark_delete=mark, acked=acked, consumers=idle, replay=()))
+        self._set_sub(self._sub._replace(read_position=first, mark_delete=mark, acked=acked, consumers=idle, replay=()))
 
     # ---- deliveries
 
@@ -135,7 +135,7 @@ class Dispatcher:
     def _set_permits(self, permits: dict[int, int]) -> None:
         """Sets the permits of all consumers; those that are not named have none."""
         consumers = tuple([each._replace(permits=permits.get(each.consumer, 0)) for each in self._sub.consumers])
-        self._replace(self._sub._replace(consumers=consumers))
+        self._set_sub(self._sub._replace(consumers=consumers))
 
     def _deliver_next(self) -> tuple[int, int] | None:
         """Reads and dispatches until an entry is sent. Returns its number and the consumer, or None."""

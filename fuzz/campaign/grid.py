@@ -104,7 +104,7 @@ def run_grid(
     rounds = 0
     if store is not None:
         schema = schema_of(row_type)
-        _claim(store, name)
+        _open_store(store, name)
         for each in commits(store):
             rounds = each.number
             for entry in read_table(store, each.tables[_ROWS], schema):
@@ -124,7 +124,7 @@ def run_grid(
     return [each for cell in cells for each in done[cell_text(cell)]]
 
 
-def _claim(store: Store, name: str) -> None:
+def _open_store(store: Store, name: str) -> None:
     """Writes grid.json if this file is missing. Raises BadValue if the file has another version or other workloads.
 
     If the driver died while it wrote grid.json, the file is incomplete and no round is committed. The file is then

@@ -124,11 +124,11 @@ def operation_of(bundle: Any, value: Any) -> tuple[str, Operation]:
     missing = [name for name in FIELDS if name not in value and name not in ("dstBroker", "sourceBroker", "force")]
     if missing:
         raise BadValue(f"the record lacks {missing[0]}")
-    record = {"dstBroker": None, "sourceBroker": None, "force": False} | {n: value[n] for n in FIELDS if n in value}
+    fields = {"dstBroker": None, "sourceBroker": None, "force": False} | {n: value[n] for n in FIELDS if n in value}
     for name in ("dstBroker", "sourceBroker"):
-        if not isinstance(record[name], str | None):
-            raise BadValue(f"{name} must be a text or null, got {record[name]}")
-    return bundle, Operation("record", record, _ACCEPTED, ABSENT, 0)
+        if not isinstance(fields[name], str | None):
+            raise BadValue(f"{name} must be a text or null, got {fields[name]}")
+    return bundle, Operation("record", fields, _ACCEPTED, ABSENT, 0)
 
 
 def named_brokers(operations: Sequence[Operation]) -> Mapping[str, Any]:
