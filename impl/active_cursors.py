@@ -10,8 +10,8 @@ positions of the tracked cursors are keys of an order, duplicates included:
               search in the block of the position
     slowest   the first key
 
-In the costs, n is the number of tracked cursors. A dictionary operation counts as one step. So does moving the keys of
-a block in memory, which are about n/64.
+In the costs, n is the number of tracked cursors. A dictionary operation counts as one step. So does moving in memory
+the keys of a block (about n/64), or the references to the blocks.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class EntryAckSets:
             del self.order[bisect_left(self.order, entry)]
 
     def cut(self, first_unacked: int) -> None:
-        """Drops the ack sets before an entry. O(dropped)."""
+        """Drops the ack sets before an entry. O(log k + dropped)."""
         if self.order and self.order[0] < first_unacked:
             at = bisect_left(self.order, first_unacked)
             for entry in self.order[:at]:
@@ -365,7 +365,7 @@ class BatchAcks:
         return None
 
     def end_read(self) -> Delivered | Refused | None:
-        """Delivers the next entry that is not deleted. O(log n + log l + ledgers that are passed)."""
+        """Delivers the next entry that is not deleted. O(log n + log l + ledgers passed); queued operations start."""
         if not self._reading:
             return Refused("illegal_state", "no read is in flight")
         self._reading = False

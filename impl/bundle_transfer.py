@@ -8,8 +8,7 @@ Implements the `reference` rules and all settings of `model/bundle_transfer`.
                still open
     topic      stores the highest sequence id of each producer, so deduplication of a send is O(1)
 
-All steps are O(1) except those that concern all clients or brokers of a topic, all topics of a broker, the unconfirmed
-entries of a ledger, or all pending messages of a client.
+A step is O(1), or O(number of clients, topics, topic objects, unconfirmed entries or messages that it concerns).
 """
 
 from __future__ import annotations
@@ -49,10 +48,7 @@ class _Session:
 
 
 class _Ledger:
-    """A ledger. Its unconfirmed entries are the adds in flight of the topic object that writes it.
-
-    If this topic object is gone, they are in `left` (in the model: `abandoned`).
-    """
+    """A ledger. Its unconfirmed entries are the adds in flight of its topic object; `left` if this object is gone."""
 
     __slots__ = ("left", "sealed")
 
@@ -366,10 +362,7 @@ class BundleTransfer:
         return None
 
     def open_topic(self, topic: int, broker: int, kept: int) -> Refused | Failed | int:
-        """Seals the last ledger, keeps the first `kept` of its unconfirmed entries, and opens a new ledger.
-
-        Returns the length of the log. The load fails if the broker does not own the bundle any more.
-        """
+        """Seals the last ledger, keeps the first `kept` of its unconfirmed entries, and opens a new ledger."""
         t = self._topics[topic]
         o = t.objects[broker]
         if o is None or o.phase != "loading":
@@ -628,7 +621,7 @@ class BundleTransfer:
         clients[client].leave("lookup")
         return None
 
-    # ---- for tests -------------------------------------------------------------------------------------
+    # ---- for the engines --------------------------------------------------------------------------------
 
     def check(self) -> list[str]:
         """Returns the violated structural invariants, one line each."""

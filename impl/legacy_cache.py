@@ -2,7 +2,7 @@
 
 Implements the `reference` rules and all settings of `model/legacy_cache`. A cache is a sorted list of positions, and a
 dictionary from position to entry. A lookup is O(1). An insertion costs a binary search, and a shift of the list. A
-removal costs O(entries removed), and a shift of the list.
+removal costs the same, and O(entries removed).
 """
 
 from __future__ import annotations

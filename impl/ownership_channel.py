@@ -1,9 +1,10 @@
 """The ownership channel.
 
 Implements the `reference` rules and all settings of `model/ownership_channel`. The log is never trimmed; each broker
-has a read position. Requests and stale records are sets of bundles; clean-ups are a table by target. Reading a message
-costs O(1), or O(bundles) while the broker has a clean-up. A jump costs O(messages skipped). Every other action costs
-O(1), O(brokers) or O(bundles).
+has a read position. Requests and stale records are sets of bundles; clean-ups are a table by target.
+
+Reading a message costs O(1), a jump O(messages skipped), and every other action O(1), O(brokers) or O(bundles). While a
+broker runs clean-ups, each record that it applies costs O(bundles) more for each of them; so does a clean-up's start.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@ that opens a store reads the bytes with the reader of its version (`impl/txn_wri
 on a batch.
 
 Enabled flags, old brokers and batching stores are counted, so most preconditions compare a count. Only
-`downgrade_broker` looks at the first ledger of every store. Opening is O(entries); `end_transaction` finds the n-th
-entry in O(n); every other action is O(1), or O(stores) if it concerns all stores.
+`downgrade_broker` looks at the first ledger of every store. Opening and `end_transactions` are O(entries),
+`write_records` is O(records), `end_transaction` and `trim` are O(ledgers). Every other action is O(1), or O(stores) if
+it concerns all stores.
 """
 
 from __future__ import annotations

@@ -74,7 +74,8 @@ def harness() -> Iterator[Harness]:
         yield started
 
 
-def names(scenario: Any, observed: Any) -> list[str]:
+def violated(scenario: Any, observed: Any) -> list[str]:
+    """Returns the names of the contracts that an observation violates."""
     return [each.contract.name for each in violations(scenario, observed)]
 
 
@@ -120,7 +121,7 @@ def test_a_client_keeps_its_contracts_in_a_schedule_without_known_triggers(harne
     scenario = find_scenario("producer")
     steps = (("send", 3), ("hold",), ("send", 2), ("drop",), ("send", 1), ("release", "in_order"), ("repeat",))
     observed = execute(harness, scenario, Schedule({"deduplication": True}, steps))
-    assert names(scenario, observed) == []
+    assert violated(scenario, observed) == []
     assert observed.log == list(range(6))
 
 
@@ -128,10 +129,10 @@ def test_negative_acks_come_by_the_timing_law_and_not_after_close(harness: Harne
     """Two nacks are redelivered by one command. The C++ client accepts a nack after close, a known deviation."""
     scenario = find_scenario("negative_acks")
     observed = execute(harness, scenario, Schedule({}, (("nack", 2, 0), ("acknowledge",))))
-    assert names(scenario, observed) == []
+    assert violated(scenario, observed) == []
     assert [len(about["ids"]) for _, _, kind, about in observed.report["commands"] if kind == "REDELIVER"] == [2]
     observed = execute(harness, scenario, Schedule({}, (("nack", 1, 0), ("close",))))
-    assert names(scenario, observed) == ["nack_after_close_is_rejected"]
+    assert violated(scenario, observed) == ["nack_after_close_is_rejected"]
 
 
 def test_a_client_that_is_held_up_is_late_and_violates_nothing(harness: Harness) -> None:
@@ -146,9 +147,9 @@ def test_a_client_that_is_held_up_is_late_and_violates_nothing(harness: Harness)
     assert run.wait("commands", ["REDELIVER", 1])
     run.observed.report = run.broker("report")
     assert run.observed.report["lateness"] > 0.5 > run.observed.lateness
-    assert names(scenario, run.observed) == []
+    assert violated(scenario, run.observed) == []
     run.observed.report["lateness"] = 0.0
-    assert "redelivery_is_in_time" in names(scenario, run.observed)
+    assert "redelivery_is_in_time" in violated(scenario, run.observed)
     run.client("close")
 
 
@@ -157,7 +158,7 @@ def test_ack_sets_are_those_of_the_batch_at_each_flush(harness: Harness) -> None
     scenario = find_scenario("batch_acks")
     steps = (("batch",), ("acknowledge", "first"), ("acknowledge", "last"), ("drop",), ("cumulative", "middle"))
     observed = execute(harness, scenario, Schedule({"size": 65}, steps))
-    assert names(scenario, observed) == []
+    assert violated(scenario, observed) == []
     sets = [about["ids"][0][2] for _, _, kind, about in observed.report["commands"] if kind == "ACK"]
     assert sets == [[-2, 1], [-2], [-(2**33), 1]]  # after the reconnection the client's set is full again
 
@@ -167,7 +168,7 @@ def test_a_consumer_conserves_permits(harness: Harness) -> None:
     scenario = find_scenario("consumer")
     steps = (("send", 8), ("receive", 7), ("corrupt", 1), ("lose",))
     observed = execute(harness, scenario, Schedule({"kind": 1}, steps))
-    assert names(scenario, observed) == []
+    assert violated(scenario, observed) == []
     assert observed.report["corrupted"] == [8]
     assert observed.report["counts"]["FLOW"] >= 3
 
@@ -177,14 +178,14 @@ def test_messages_that_come_again_at_the_end_are_received_before_permits_are_jud
     scenario = find_scenario("transfer")
     steps = (("subscribe",), ("send", 5), ("receive", 3), ("receive", 3), ("crash",))
     observed = execute(harness, scenario, Schedule({"receiver_queue": 10, "kind": 1}, steps))
-    assert names(scenario, observed) == []
+    assert violated(scenario, observed) == []
     assert sorted({int(each[0]) for each in observed.received}) == list(range(6))
 
 
 def test_a_message_loss_is_found(harness: Harness) -> None:
     row = known_deviations()[0]
     scenario = find_scenario(row.scenario)
-    assert row.contract in names(scenario, execute(harness, scenario, row.schedule()))
+    assert row.contract in violated(scenario, execute(harness, scenario, row.schedule()))
 
 
 #: Seeded bugs of the brokers: module, text, replacement; scenario, settings, and steps that show it.
@@ -225,7 +226,7 @@ def test_a_bug_of_the_brokers_is_found_by_the_models_and_by_a_contract(bug: str)
     with Harness(broker=seeded(BROKERS, *change)) as harness:
         observed = observe(harness, settings, [scenario.begin, *made, scenario.end], 0.5)
     assert differences(observed.report, deduplication=settings["deduplication"])
-    assert names(scenario, observed)
+    assert violated(scenario, observed)
 
 
 #: Seeded bugs of the client in schedules of known deviations: text of the driver, replacement; scenario, settings, steps,
@@ -270,11 +271,11 @@ def test_another_bug_in_the_schedule_of_a_known_deviation_is_reported(harness: H
     change, (name, settings, steps), contract = CLIENT_BUGS[bug]
     scenario, schedule = find_scenario(name), Schedule(settings, steps)
     known = execute(harness, scenario, schedule)
-    assert contract in names(scenario, known)
+    assert contract in violated(scenario, known)
     assert explaining_deviation(known_deviations(), name, contract, known)
     with Harness(driver=seeded(CLIENTS, "fuzz.client.driver", *change)) as other:
         observed = execute(other, scenario, schedule)
-    assert contract in names(scenario, observed)
+    assert contract in violated(scenario, observed)
     assert explaining_deviation(known_deviations(), name, contract, observed) is None
 
 
@@ -431,7 +432,7 @@ def test_the_evidence_of_a_crash_is_its_signal(by: str, is_explained: bool) -> N
 @pytest.mark.parametrize("row", known_deviations(), ids=str)
 def test_no_known_deviation_explains_a_violation_without_its_evidence(row: Known) -> None:
     observed = (VIOLATING | OTHERWISE)[row.contract]
-    assert row.contract in names(find_scenario(row.scenario), observed)
+    assert row.contract in violated(find_scenario(row.scenario), observed)
     assert not row.explains(row.scenario, row.contract, observed)
 
 
@@ -523,7 +524,7 @@ def test_a_repeated_receipt_is_out_of_order_after_a_restart_of_sequence_ids(harn
     scenario = find_scenario("producer")
     observed = execute(harness, scenario, Schedule({}, steps))
     assert observed.report["counts"]["ENDED"] == 3, "two by the schedule, and one by the client"
-    assert names(scenario, observed) == ["sequence_id_stands_for_one_message"]
+    assert violated(scenario, observed) == ["sequence_id_stands_for_one_message"]
 
 
 @pytest.mark.parametrize(
@@ -538,7 +539,7 @@ def test_a_checksum_error_is_taken_for_the_oldest_message_with_its_id(sessions: 
     """Message 1 is refused, message 0 fails, and message 1 is pending."""
     observed = sent(*sessions)
     observed.begun, observed.results, observed.report["refused"] = 2, [["0", "ChecksumError", ""]], [1]
-    assert {"every_send_completes", "send_fails_only_if_refused"} <= set(names(find_scenario("producer"), observed))
+    assert {"every_send_completes", "send_fails_only_if_refused"} <= set(violated(find_scenario("producer"), observed))
     for contract in ("every_send_completes", "send_fails_only_if_refused"):
         assert (explaining_deviation(known_deviations(), "producer", contract, observed) is not None) == explained
 
@@ -548,7 +549,7 @@ def test_every_contract_is_violated_by_an_observation_and_by_no_empty_one(name: 
     scenario = find_scenario(name)
     for each in scenario.contracts:
         assert each.check(seen()) == ""
-        assert names(scenario, VIOLATING[each.name]) == [each.name]
+        assert violated(scenario, VIOLATING[each.name]) == [each.name]
 
 
 @pytest.mark.parametrize(
@@ -637,7 +638,7 @@ def test_an_experiment_is_as_predicted_or_as_observed(harness: Harness, row: Any
     if not is_timed:
         assert found == expected
     else:
-        assert "redelivery_follows_timing_law" not in names(scenario, observed)
+        assert "redelivery_follows_timing_law" not in violated(scenario, observed)
         assert sum([count for _, count in found]) == sum([count for _, count in expected])
 
 

@@ -74,7 +74,7 @@ def test_the_edge_cover_finds_a_difference_that_only_a_trace_shows() -> None:
 
 
 @pytest.fixture(scope="module")
-def smoke() -> Graph:
+def smoke_graph() -> Graph:
     graph = explore(find_space(RANGE_CACHE, "smoke"), implementation=False, properties=False).graph
     assert graph is not None
     return graph
@@ -108,14 +108,16 @@ class Wrong(RANGE_CACHE.implementation):  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(("heals", "cause"), [(True, "unstable:cover"), (False, "view:now_ns")])
-def test_finding_of_the_edge_cover_that_no_replay_shows_is_unstable(heals: bool, cause: str, smoke: Graph) -> None:
+def test_finding_of_the_edge_cover_that_no_replay_shows_is_unstable(
+    heals: bool, cause: str, smoke_graph: Graph
+) -> None:
     """The paths to the remaining transitions fail, too. The edge cover must end nevertheless."""
-    finding = edge_cover_finding(type("Body", (Wrong,), {"heals": heals}), smoke)
+    finding = edge_cover_finding(type("Body", (Wrong,), {"heals": heals}), smoke_graph)
     assert str(finding.cause) == cause
     assert [call.action for call in finding.calls].count("advance") == 2
 
 
-def test_edge_cover_that_does_not_end_is_a_hang(smoke: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edge_cover_that_does_not_end_is_a_hang(smoke_graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     class Endless(RANGE_CACHE.implementation):  # type: ignore[misc]
         def clear(self, cache: int) -> Any:
             while self.now_ns:
@@ -123,7 +125,7 @@ def test_edge_cover_that_does_not_end_is_a_hang(smoke: Graph, monkeypatch: pytes
             return super().clear(cache)
 
     monkeypatch.setattr("fuzz.explore.edge_cover._HANG_SECONDS", 0.5)
-    assert edge_cover_finding(Endless, smoke).cause == Cause(Kind.HANG, "clear")
+    assert edge_cover_finding(Endless, smoke_graph).cause == Cause(Kind.HANG, "clear")
 
 
 def test_the_edge_cover_checks_no_property_without_history_variables() -> None:

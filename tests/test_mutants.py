@@ -86,6 +86,7 @@ def test_every_property_is_the_only_killer_of_a_mutant_or_has_a_reason(subject: 
 def test_an_implementation_that_fails_on_a_wrong_state_has_noticed_it(
     method: str, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An exception or a hang of `load` or `check` in a corrupted state detects the corruption, as a line of `check`."""
     monkeypatch.setattr("fuzz.mutation.kill_matrix.HANG_SECONDS", 0.05)
     monkeypatch.setattr("fuzz.mutation.kill_matrix._CORRUPTED_TRACES", 2)
     original = find_subject("range_cache")

@@ -339,6 +339,7 @@ def test_a_state_and_a_graph(tmp_path: Path) -> None:
 
 
 def said(number: int, badness: int, text: str) -> str:
+    """Returns a message as TLC prints it with `-tool`: its number, its severity (0 is none), its text."""
     return f"@!@!@STARTMSG {number}:{badness} @!@!@\n{text}\n@!@!@ENDMSG {number} @!@!@\n"
 
 

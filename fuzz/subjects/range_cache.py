@@ -395,7 +395,7 @@ def without_hidden_order(cfg: Config, later: Iterable[tuple[str, Mapping[str, An
     none.
     """
     if cfg.retention == "stash" or not cfg.size_pass_requeues_expired:
-        return lambda s: s  # size passes compare timestamps with the clock
+        return lambda s: s  # with either rule, size passes compare timestamps with the clock
     calls = list(later)
     thresholds = sorted({arguments["threshold_ns"] for action, arguments in calls if action == "time_pass"})
     earliest = thresholds[0] - 1 if thresholds else 0

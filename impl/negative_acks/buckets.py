@@ -15,7 +15,7 @@ bucket at a time. In a page, the entries of a ledger have one of these forms:
     varints        gaps in groups of seven bits, for few entries that are far apart
     bitmap         a Roaring bitmap with run containers where they are smaller; only from `_DENSE` entries on
 
-Complexities count dictionary and bitmap operations as one, and ignore the logarithm of sorting.
+Complexities count a dictionary operation or an addition to a bitmap as one, and ignore the logarithm of sorting.
 """
 
 from __future__ import annotations

@@ -192,6 +192,7 @@ class NegativeAcks:
 
     def view(self) -> State:
         ids = self._ids
+        # 0 and None: `wall_offset` and `avl_tree`, which the reference does not use
         return State(
             self.now,
             0,
