@@ -236,14 +236,15 @@ class Twin:
         return self._domain(name, [parameter for parameter in parameters if parameter[0] in space.scope.actions])
 
     def _domain(self, name: str, parameters: list[tuple[str, str]]) -> str:
-        """Returns the domain that an argument has in the actions `parameters` ((action, argument)); {} without any.
+        """Returns the common domain of `parameters`: pairs of an action and its argument; {} if there are none.
 
-        Raises BadValue if the domains differ.
+        `name` is that of the constant. A pair with a constant of its own is left out. Raises BadValue if the domains
+        differ.
         """
         found: dict[str, str] = {}
         for action, param in parameters:
             if f"{action}_{param}" != name and f"{action}_{param}" in self.module.constants:
-                continue  # this action's argument has a constant of its own
+                continue
             found[f"{action}.{param}"] = self._values(action, param)
         if len(set(found.values())) > 1:
             raise BadValue(f"{' and '.join(found)} have different domains, and {self.module.name} one constant, {name}")
