@@ -60,8 +60,9 @@ class Cluster:
         self.newest_session = 0  # sessions of producers and consumers are numbered from 1
         self.started = time.monotonic()
         #: events: milliseconds since `started`, connection, kind, and details. Most events are received commands, with
-        #: the command's kind; not all commands are here. Other kinds: ORDER (a command has used an order),
-        #: REACHED_END_OF_TOPIC (it was sent), ENDED (a connection in `may_end` has ended), LOST (another one has ended)
+        #: the command's kind. Some commands are not here; a parked one is here twice: when it arrived, and when it was
+        #: answered. Other kinds: ORDER (a command has used an order), REACHED_END_OF_TOPIC (it was sent), ENDED (a
+        #: connection in `may_end` has ended), LOST (another one has ended)
         self.commands: list[tuple[float, int, str, Any]] = []
         #: kind of command -> how many were received; ENDED, LOST -> how many connections ended in this way
         self.counts: Counter[str] = Counter()

@@ -167,8 +167,8 @@ class Subscription:
     def redeliver(self, consumer: Consumer, ids: list[Id]) -> None:
         """Puts pending entries of a consumer into the replay queue, and increments their redelivery counts.
 
-        With `ids`, a Shared subscription redelivers only these entries. In all other cases, all pending entries of the
-        consumer are redelivered.
+        With `ids`, a Shared subscription redelivers only the pending entries with these ids. In all other cases, all
+        pending entries of the consumer are redelivered.
         """
         self._note("redeliver", consumer.session, ids)
         wanted = list(consumer.pending)

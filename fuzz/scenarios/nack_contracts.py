@@ -101,10 +101,11 @@ def later_nack_postpones_no_redelivery(seen: Observed) -> str:
 
 
 def _late(seen: Observed, *, is_undisturbed: bool) -> str:
-    """Returns a text about an entry that is not requested, or a request that exceeds the bound; otherwise "".
+    """Returns a text about a nacked entry that is not requested, or about the latest request; "" if none is late.
 
-    A nack is undisturbed if no call is made before it is due. With `is_undisturbed`, judges undisturbed nacks only;
-    otherwise, only the others. A nack is not judged if the consumer was closed before the due time plus the bound.
+    A request is late if it comes later than the due time plus the bound. A nack is undisturbed if no call is made
+    before the nack is due. With `is_undisturbed`, judges undisturbed nacks only; otherwise, only the others. A nack is
+    not judged if the consumer was closed before the due time plus the bound.
     """
     bound, calls, commands = _bound_if_judged(seen), _calls(seen), _commands(seen)
     delay = nacks.delay(seen.settings.get("delay", 0))

@@ -3,7 +3,7 @@
     {"trace": id, "component": name, "config": {...}, ...}        opens a trace
     {"op": name, "args": {...}, "result": ..., "observe": ...}    an operation
     {"op": ..., "thread": name, "invoked": 3, "returned": 8}      an operation of a concurrent history
-    {"gap": 2}                                                    at most two operations were not recorded here
+    {"gap": 2}                                                    at most two calls of actions were not recorded here
 
 `result` and `observe` are optional; if one is absent, it is not compared. The opening line may have further keys, an
 operation may not. If the opening line has the key `operations`, its value is the number of operation and gap lines. If
@@ -107,7 +107,7 @@ class Operation(NamedTuple):
     observe: Any  # ABSENT if it was not recorded
     line: int  # the number of the line in the file
     span: Span | None = None  # in a concurrent history; otherwise None
-    gap: int | None = None  # in a gap: the maximum number of operations that were not recorded; None in an operation
+    gap: int | None = None  # in a gap: the maximum number of calls that were not recorded; None in an operation
 
 
 @dataclass
