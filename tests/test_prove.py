@@ -357,7 +357,7 @@ SEEDED = {
     ),
     "a put leaves the size": Seeded("size-accounting", MODEL, "(s.sizes[cache] + bytes,)", "(s.sizes[cache],)"),
     "a put takes the time of the start": Seeded(
-        "queue-times-never-decrease", MODEL, "count, (), s.now_ns, 0,", "count, (), 0, 0,"
+        "queue-times-never-decrease", MODEL, "count, (), s.now_ns, requeue", "count, (), 0, requeue"
     ),
     "a clear sets the clock back before it removes": Seeded(
         "queue-times-never-decrease",
