@@ -49,6 +49,10 @@ WRONG = {
     "unknown scope": (("explore", "range_cache", "--scope", "x"), "range_cache has no scope x; it has smoke, ci, "),
     "cover on Spark": (("explore", "range_cache", "--spark", "--cover"), "--cover needs the graph"),
     "unknown subject of mutants": (("mutants", "nope"), "there is no subject nope; there are "),
+    "a twin without mutants of the model": (
+        ("mutants", "range_cache", "--generated", "--twin"),
+        "--twin applies to mutants of the model only: add --model\n",
+    ),
     "no mutants": (("mutants", "legacy_cache"), f"legacy_cache has no mutants; these have: {', '.join(SEEDED)}\n"),
     "a profile against itself": (("fuzz", "range_cache", "--against", "reference"), "must name another profile"),
     "no profile": (("fuzz", "range_cache", "--profile"), "The profiles of range_cache are reference, pulsar-2026-07, "),

@@ -114,6 +114,8 @@ def run(options: Options, console: Console) -> MutantsResult:
         raise BadValue("--model applies to generated mutants only: add --generated")
     if (options.sample or options.twin) and not options.generated:
         raise BadValue("--sample and --twin apply to generated mutants only: add --generated")
+    if options.twin and not options.model:
+        raise BadValue("--twin applies to mutants of the model only: add --model")
     # without canaries, which are wrong even without a mutant
     seeded = [n for n in subject_names(without_canaries=True) if mutants_of(n)]
     chosen = options.names or seeded
