@@ -30,7 +30,7 @@ class Observed(msgspec.Struct):
     begun: int = 0  # number of messages that the application has sent, also those that the client did not accept
     not_accepted: list[tuple[int, str]] = []  # number and error of each message that the client did not accept
     results: list[list[str]] = []  # payload, result and message id of each callback, in order
-    consumers: int = 0  # number of consumers that have subscribed
+    consumers: int = 0  # number of consumers that have subscribed; a scenario sets 0 if it expects no deliveries
     received: list[list[Any]] = []  # payload, ledger, entry, batch index, redelivery count
     #: calls about received messages: kind, monotonic times before and after, ledger, entry, batch index, error
     calls: list[list[Any]] = []

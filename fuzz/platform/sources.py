@@ -23,8 +23,8 @@ _TLA_MODULES = re.compile(r"\b(?:EXTENDS|INSTANCE)\s+(\w+(?:\s*,\s*\w+)*)")
 def files_of(component: str, twin: str | None = None) -> frozenset[Path]:
     """Returns the files that checks of a component depend on, relative to the root.
 
-    They are the component's own files, what these import, the engines, the versions of the packages, all recordings,
-    and the modules and runs of the component's twin, if its name is given.
+    They are the component's own files, what these import, the engines, the versions of the packages, and all
+    recordings. If the component has a twin in TLA+, named `twin`: also the twin's modules and the list of TLC's runs.
     """
     own = [f"{layer}.{component}" for layer in ("model", "impl", "invariants", "invariants.proofs")]
     own += [f"fuzz.{folder}.{component}" for folder in ("subjects", "recordings")]

@@ -5,8 +5,8 @@ Each action is a rule whose arguments are drawn from the subject's domains in th
 
     TestComponent = stateful_test(find_subject(name))
 
-Generation and shrinking are those of Hypothesis, not of the fast loop, so this is a second, independent search. A
-benchmark compares the fast loop with this search.
+Generation and shrinking are those of Hypothesis, so this is a second, independent search. A benchmark compares it with
+the fast loop of `fuzz/run/lockstep.py`.
 """
 
 from __future__ import annotations

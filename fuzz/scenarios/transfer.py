@@ -37,13 +37,13 @@ def subscribe(run: Run) -> None:
 
 
 def move(run: Run) -> None:
-    """Transfers the topic to the other broker. CLOSE has the address of that broker."""
+    """Transfers the topic to the other broker, if that broker is up. CLOSE has its address."""
     fence(run)
     finish(run)
 
 
 def fence(run: Run) -> None:
-    """Begins a transfer, unless one is in progress: sends and acks are ignored."""
+    """Begins a transfer, as `Ordered.begin_transfer`, unless one is in progress or the other broker is down."""
     if run.broker("begin_transfer"):
         run.withheld.add("fence")
 
@@ -64,7 +64,7 @@ def finish(run: Run) -> None:
 
 
 def unload(run: Run) -> None:
-    """Moves the topic to the other broker. CLOSE has no address, as before PIP-307."""
+    """Transfers the topic as `move`, but CLOSE has no address, as before PIP-307."""
     fence(run)
     run.broker("finish_transfer", url=False)
     run.withheld.discard("fence")
