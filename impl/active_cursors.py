@@ -37,7 +37,7 @@ class Order:
     __slots__ = ("_blocks", "_last_keys", "_most", "_sizes", "_total")
 
     def __init__(self, keys: Iterable[Any] = ()) -> None:
-        """O(n log n)."""
+        """Takes the keys in any order. O(n log n)."""
         self._blocks: list[list[Any]] = []
         self._last_keys: list[Any] = []  # the last key of each block
         self._sizes: list[int] = []  # the number of keys of each block

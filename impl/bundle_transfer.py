@@ -113,7 +113,7 @@ class _Client:
 
 
 class _Topic:
-    """A topic: its log, the last ledger, the topic objects and the clients.
+    """A topic: its log, the last ledger, the persisted cursor, the topic objects and the clients.
 
     `stored` has the highest sequence id of each producer in the log (`highestSequencedPersisted`).
     """

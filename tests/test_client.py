@@ -319,7 +319,11 @@ def seen(**fields: Any) -> Observed:
 
 
 def acked(*ids: Any, left: Any = (), mark_delete: int = -1, kind: str = "acknowledge") -> Observed:
-    """Returns an observation: the application acks messages 0 and 1 of an entry of three, the client sends `ids`."""
+    """Returns an observation: the application acks messages 0 and 1 of an entry of three, the client sends `ids`.
+
+    `kind` is the application's call, `left` the messages that must stay unacknowledged, `mark_delete` the entry id of
+    the cursor's mark-delete position.
+    """
     calls = [[kind, 0.0, 0.0, 1, 0, index, ""] for index in (0, 1)]
     report = {
         "started": 0.0,
@@ -346,7 +350,10 @@ def test_a_cumulative_ack_by_a_deserialized_id_is_an_ack_by_id() -> None:
 
 
 def nacked(*nacks: tuple[int, int], commands: Any = (), delay: int = 300, closed: int = 0, after: int = 0) -> Observed:
-    """Returns an observation of nacks (milliseconds, entry) and redelivery commands (milliseconds, entries)."""
+    """Returns an observation of nacks (milliseconds, entry) and redelivery commands (milliseconds, entries).
+
+    The consumer is closed after `closed` milliseconds (0: never), and then gets `after` more nacks.
+    """
     calls: list[list[Any]] = [["negative_acknowledge", at / 1000, at / 1000, 1, n, -1, ""] for at, n in nacks]
     if closed:
         calls.append(["close", closed / 1000, closed / 1000, 0, 0, -1, ""])

@@ -277,7 +277,10 @@ def test_hanging_step_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_goal_that_fair_actions_miss_is_a_lasso() -> None:
-    """No entry ever expires: advances and time passes repeat for ever, and the cache is never emptied."""
+    """No entry ever expires: advances and time passes repeat for ever, and the cache is never emptied.
+
+    A lasso is a trace to such a cycle.
+    """
     source = source_of("model.range_cache")
     rule = "    return timestamp_ns < threshold_ns\n"
     assert source.count(rule) == 1

@@ -567,7 +567,10 @@ def properties_with_history() -> ModuleType:
     ("skipped", "name", "puts"), [("", "puts_are_at_most_two", 3), ("a", "step_sees_value_before", 5)]
 )
 def test_a_history_variable_is_folded_over_every_step(skipped: str, name: str, puts: int) -> None:
-    """The fast loop and the replay see the variable's value at every step, also if the model runs alone."""
+    """The fast loop and the replay see the variable's value at every step, also if the model runs alone.
+
+    `skipped` is the key of a property that is not checked, because it would fail first.
+    """
     properties = properties_with_history()
     target = Target(replace(SUBJECT, invariants=properties), REFERENCE)
     for each in (target, replace(target, model_only=True)):
@@ -593,7 +596,7 @@ def test_the_edge_cover_checks_properties_with_history_variables() -> None:
 
 
 class Fresh(NamedTuple):
-    """The state of a machine whose initial state is never reached again."""
+    """The state of a machine with one action, `make`, after which the initial state is never reached again."""
 
     made: bool = False
 
@@ -619,7 +622,7 @@ class Maker:
 
 
 class Early(Maker):
-    """An implementation that is wrong before the first action only."""
+    """An implementation that is wrong before the first action only: it begins in the state after `make`."""
 
     def __init__(self, cfg: Any, made: bool = True) -> None:
         super().__init__(cfg, made)

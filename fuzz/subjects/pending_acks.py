@@ -366,13 +366,13 @@ def key_is_duplicated(_cfg: Config, s: State) -> State | None:
     return s._replace(log_index=s.log_index._replace(keys=(*keys, keys[-1]))) if keys else None
 
 
-def closed_store_has_pending_acks(_cfg: Config, s: State) -> State | None:
+def closed_handle_has_pending_acks(_cfg: Config, s: State) -> State | None:
     """A closed handle has pending acks."""
     has_acks = s.individual_acks or s.cumulative_ack is not None
     return s._replace(status="closed", accept_queue=(), buffer=()) if has_acks else None
 
 
-def failed_store_has_buffered_requests(_cfg: Config, s: State) -> State | None:
+def failed_handle_has_buffered_requests(_cfg: Config, s: State) -> State | None:
     """A handle in error has buffered requests."""
     return s._replace(status="error") if s.buffer else None
 
@@ -462,8 +462,8 @@ subject = Subject(
             storage_is_ahead,
             key_is_after_log,
             key_is_duplicated,
-            closed_store_has_pending_acks,
-            failed_store_has_buffered_requests,
+            closed_handle_has_pending_acks,
+            failed_handle_has_buffered_requests,
             request_number_is_reused,
             replay_position_is_after_log,
         )
