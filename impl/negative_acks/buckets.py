@@ -4,8 +4,8 @@
                     order, they are a progression (first, step, last); otherwise a bitmap, or a set if an entry id does
                     not fit in 32 bits
     sealed buckets  older buckets, packed into pages. A page is bytes, with its buckets in order of time
-    reopened        a nack for a sealed bucket creates an open bucket of the same time. When the buckets are read, the
-                    two parts of the bucket are merged
+    reopened        a nack for a sealed bucket creates an open bucket of the same time, which may be sealed, too. When
+                    buckets are read, the parts of a bucket are merged
 
 The more pages there are, the more buckets may be open, and the larger pages become. A page is read from its front, one
 bucket at a time. In a page, the entries of a ledger have one of these forms:
@@ -30,7 +30,7 @@ from pyroaring import BitMap
 #: When a bucket is to be opened while `_STAY` + `_LEAST` buckets are open, all but the latest `_STAY` are sealed first.
 #: This limit rises by one for every four pages, at most by `_MOST`.
 _STAY, _LEAST, _MOST = 4, 8, 256
-#: With fewer entries, no bitmap is tried: it would not be shorter than gaps.
+#: With fewer entries, no bitmap is tried.
 _DENSE = 64
 
 _PROGRESSION, _GAPS, _VARINTS, _BITMAP = range(4)
@@ -336,7 +336,7 @@ def parts_of(page: Page) -> Iterator[tuple[int, Entries]]:
 
 
 def joined(parts: list[tuple[int, Entries]]) -> list[tuple[int, Entries]]:
-    """Returns the buckets in order, from their parts in any order. O(parts + entries of buckets with two parts)."""
+    """Returns the buckets in order, from their parts in any order. O(parts + entries of buckets with several parts)."""
     whole: dict[int, Entries] = {}
     for time, bucket in parts:
         whole[time] = merged(whole[time], bucket) if time in whole else bucket
