@@ -263,7 +263,7 @@ class ManagedLedger:
         positions = self._replay_now(sub, most)
         if positions:
             return self._start(subscription, "replay", positions, [(p, p) for p in positions])
-        if "normal" in sub.reads:  # nothing is started
+        if "normal" in sub.reads:
             return Started("normal", (), ())
         if sub.type == "key_shared":
             most = min(most, self.cfg.look_ahead - len(sub.replay))
