@@ -234,8 +234,8 @@ class BatchAcks:
     def _missing(self, position: Position, path: str) -> Refused | None:
         """Returns the refusal of a position where no entry is.
 
-        Returns None for a position after the last entry, which the caller refuses. `path`: where an error message finds
-        the position in the arguments.
+        Returns None for a position after the last entry, which the caller refuses. `path` is the path of the ack in the
+        arguments, for the message.
         """
         if self._ledgers.is_after_last_entry(position):
             return None

@@ -276,7 +276,7 @@ class BundleTransfer:
         self._records.append(Record("owned", owner, source if source != owner else None, True))
 
     def override(self, owner: int) -> Refused | None:
-        """Reassigns the bundle if a broker of the newest record is not registered: owner, source or destination."""
+        """Reassigns the bundle if its owner, or the source or destination of its transfer, is not registered."""
         r = self._records[-1]
         is_orphan = not self._brokers[r.dst].registered
         if r.state != "owned" and r.source is not None:
@@ -445,7 +445,7 @@ class BundleTransfer:
         return r.dst
 
     def clean_up(self, topic: int, broker: int) -> Refused | bool:
-        """Forgets the older topic objects and returns False; without any, removes a disconnected one, returns True."""
+        """If there are older topic objects, forgets them and returns False. Otherwise removes the topic object."""
         t = self._topics[topic]
         o = t.objects[broker]
         if o is None or not (o.older or o.phase == "disconnected"):

@@ -193,8 +193,8 @@ def entries_of(ids: Ids) -> list[int]:
 def with_irregular(ids: list[int], entry: int) -> Ids:
     """Returns the entries of a progression and one more entry, which is not its next one. O(entries).
 
-    The result is `ids` if they have the entry, a progression if the entry is later than a single one, and otherwise a
-    bitmap or set.
+    The result is `ids` if they have the entry; a progression if `ids` is one entry, and the new one is later; otherwise
+    a bitmap or set.
     """
     first, step, last = ids
     if first <= entry <= last and (entry - first) % (step or 1) == 0:

@@ -111,7 +111,10 @@ class NegativeAcks:
         return Nacked(delay, uses_backoff, self._arm(time))
 
     def _arm(self, time: int) -> bool:
-        """Arms the timer for a bucket, unless its deadline is past, or not later. Returns whether the timer changed."""
+        """Arms the timer for a bucket, unless the timer is due, or armed for this time or earlier.
+
+        Returns whether the timer changed.
+        """
         timer, now = self._timer, self.now
         if timer is not None and (timer <= now or timer <= time):
             return False
