@@ -71,8 +71,8 @@ class Config(NamedTuple):
     ] = "before_append"
     #: What happens after a failed append. The record may be durable: BookKeeper can recover an entry whose write was
     #: reported as failed, also after a fence. `fail_handle`: the status becomes error; a reopened handle replays what
-    #: is durable. `apply`: an ack becomes pending, a commit or abort changes nothing, and the status stays ready.
-    #: Memory can then differ from the log until the next replay.
+    #: is durable. `apply`: an ack becomes pending all the same, a commit or abort changes nothing; the status stays
+    #: ready. Memory can then differ from the log until the next replay.
     failed_append: Annotated[
         Literal["fail_handle", "apply"],
         Rule(
@@ -97,8 +97,8 @@ class Config(NamedTuple):
         ),
     ] = "fail_handle"
     #: Whether a commit or abort applies to the pending acks of both types that its transaction has when the record
-    #: becomes durable. Otherwise a commit or abort applies to the acks of one type. A ready handle determines the type
-    #: before it appends the record; the type depends on the cumulative acks of other transactions, too.
+    #: becomes durable. Otherwise a commit or abort applies to the acks of one type. The handle determines the type just
+    #: before it appends the record; if another transaction has the pending cumulative ack, the type can be wrong.
     commit_and_abort_cover_both_types: Annotated[
         bool, Rule(Origin.READ, {False: "PendingAckHandleImpl.internal{CommitTxn,AbortTxn}, master 2026-07"})
     ] = True
@@ -107,9 +107,10 @@ class Config(NamedTuple):
     batch_index_of_pending_entry_conflicts: Annotated[
         bool, Rule(Origin.READ, {False: "PositionAckSetUtil.isAckSetOverlap with a null ack set, master 2026-07"})
     ] = True
-    #: In which batch indexes a batch-index ack can overlap the pending acks of its entry. `every_batch_index`: in all.
-    #: `trimmed_words`: Pulsar merges the pending acks into one ack set of 64-bit words, and trims its trailing zero
-    #: words. The 64 messages of a trimmed word are pending, but an overlap in them is not detected.
+    #: In which batch indexes an overlap of a batch-index ack with the pending acks of its entry is detected.
+    #: `every_batch_index`: in all. `trimmed_words`: Pulsar merges the pending acks into one ack set of 64-bit words,
+    #: and trims its trailing zero words. The 64 messages of a trimmed word are pending, but an overlap in them is not
+    #: detected.
     overlap_check: Annotated[
         Literal["every_batch_index", "trimmed_words"],
         Rule(
@@ -133,8 +134,8 @@ class Config(NamedTuple):
     #: Whether a replay starts after the log's mark-delete position. Otherwise it starts at the read position of the
     #: log's cursor. We assume that a broker keeps this cursor until it crashes. When the handle is reopened, the read
     #: position is then after the entries that the earlier replay has read: the new replay skips these entries, and if
-    #: there is no later entry, the new replay waits forever (#16240; #26368 after a ledger was trimmed). #26369 ends
-    #: the wait; we assume that the replay then reads every entry.
+    #: there is no later entry, the new replay waits forever (#16240; #26368 after a ledger was trimmed). Since #26369,
+    #: a replay does not wait; we assume that it also reads every entry, as if it started after the position.
     replay_rewinds: Annotated[
         bool, Rule(Origin.READ, {False: "MLPendingAckStore.PendingAckReplay before apache/pulsar#26369"})
     ] = True
@@ -148,9 +149,9 @@ class Config(NamedTuple):
         bool, Rule(Origin.READ, {False: "MLPendingAckStore.FillEntryQueueCallback.readEntriesFailed, master 2026-07"})
     ] = True
     #: Which acks a replay drops because their messages are acknowledged. `acked_positions`: of an individual ack, each
-    #: position whose acked messages are all acknowledged in the persisted cursor; a cumulative ack, if its entry is at
-    #: or before the persisted mark-delete position. `record`: the whole record, if one of its positions conflicts with
-    #: the cursor in memory.
+    #: position for all of whose messages the persisted cursor has acknowledgements; a cumulative ack, if its entry is
+    #: at or before the persisted mark-delete position. `record`: the whole record, if one of its positions conflicts
+    #: with the cursor in memory.
     replay_drops: Annotated[
         Literal["acked_positions", "record"],
         Rule(Origin.READ, {"record": "PendingAckHandleImpl.handleIndividualAckRecover, master 2026-07"}),
@@ -201,7 +202,7 @@ class LogRecord(NamedTuple):
     """A record of the log (`PendingAckMetadataEntry`). A cumulative ack has one position."""
 
     op: Literal["ack", "commit", "abort"]
-    cumulative: bool  # whether the ack type is Cumulative; a ready handle determines the ack type of a commit or abort
+    cumulative: bool  # whether the ack type is Cumulative; of a queued commit or abort, the type is not determined yet
     txn: int
     acks: tuple[PositionAck, ...]  # empty for a commit or abort
 
@@ -240,12 +241,12 @@ class CumulativeAck(NamedTuple):
 class State(NamedTuple):
     """The subscription's cursor, the log, and the handle.
 
-    The handle is open while it is initializing or ready. In any other status, the fields marked `memory` are empty. In
-    status `none` a request is queued and starts the replay; in `initializing` it is queued. In `ready` it is accepted
-    or rejected. In `error` and `closed` it fails.
+    The handle is open while it is initializing or ready. In any other status, the fields whose comment begins with
+    `memory` are empty. In status `none` a request is queued and starts the replay; in `initializing` it is queued. In
+    `ready` it is accepted or rejected. In `error` and `closed` it fails.
     """
 
-    cursor: Acks  # the subscription's cursor in memory
+    cursor: Acks  # the subscription's cursor
     durable_cursor: Acks  # the subscription's cursor as persisted
     log: tuple[LogEntry, ...]  # entries after the log's mark-delete position
     read_position: int  # index in `log` of the next entry that the log's cursor reads; = `replayed` if `replay_rewinds`
@@ -256,7 +257,7 @@ class State(NamedTuple):
     accept_queue: tuple[Request, ...]  # requests that wait until the handle is ready (`acceptQueue`)
     buffer: tuple[Request, ...]  # requests whose records are in the buffered writer
     in_flight: tuple[tuple[Request, ...], ...]  # log entries that are being appended
-    individual_acks: tuple[TxnAcks, ...]  # memory: in the order of first acks (`individualAckOfTransaction`)
+    individual_acks: tuple[TxnAcks, ...]  # memory: in the order of each one's first ack (`individualAckOfTransaction`)
     cumulative_ack: CumulativeAck | None  # memory (`cumulativeAckOfTransaction`)
     low_watermark: int  # memory: the highest low watermark of a commit or abort (`lowWaterMarks`)
     next_request: int
@@ -310,7 +311,7 @@ def messages_of(cfg: Config, ack: PositionAck) -> int:
 
 
 def acks_whole_entry(cfg: Config, ack_set: int | None) -> bool:
-    """Returns whether an ack with this ack set alone deletes its entry (`ManagedCursorImpl.asyncDelete`)."""
+    """Returns whether an ack with this ack set deletes its entry, whatever was acked before (`asyncDelete`)."""
     return ack_set is None or (ack_set == 0 and (cfg.batch_index_acks or cfg.empty_ack_set_acks_entry))
 
 

@@ -70,7 +70,7 @@ class Config(NamedTuple):
     #: the record is added
     size_limit: Annotated[
         Literal["trigger", "cap"],
-        Rule(Origin.INFERRED, {"cap": "an alternative, because PIP-160 says that a batch never exceeds the size"}),
+        Rule(Origin.INFERRED, {"cap": "our design for what PIP-160 says: a batch never exceeds the size"}),
     ] = "trigger"
     #: the timer of the delay trigger. `tick`: the timer is free-running, with the period `max_delay_ms`.
     #: `first_record`: the first record of a batch arms the timer
@@ -222,6 +222,7 @@ class Effects(NamedTuple):
     writes: tuple[Write, ...] = ()
     callbacks: tuple[Callback, ...] = ()
     flushes: tuple[Flush, ...] = ()
-    #: number of close futures that this step completes. A second close that returns a completed future completes none
+    #: number of close futures that this step completes; a future that is complete when `close` returns it is not
+    #: counted
     closed: int = 0
     thrown: bool = False  # the call threw an exception
