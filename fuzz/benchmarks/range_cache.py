@@ -22,7 +22,7 @@ FEW, MANY = 10, 10_000
 ENTRIES, EXPIRED = 20_000, 2_000
 #: Number of measurements of `growth`, and of `cycle`.
 _TURNS, _CYCLES = 15, 5
-#: Numbers of topics for which a cycle is measured.
+#: Numbers of caches, one for each topic. `cycle` compares one central pass with a legacy pass over each cache.
 TOPICS = (10, 100, 1_000, 10_000, 100_000)
 
 
@@ -46,6 +46,7 @@ def legacy_round(caches: int) -> float:
     for i in range(ENTRIES):
         legacy.put(i % caches, Position(1, i // caches), 100, 0 if i < EXPIRED else 10)
     started = time.process_time()
+    # the legacy pass also evicts entries at the threshold itself
     removed = [legacy.time_pass(cache, 9) for cache in range(caches)]
     seconds = time.process_time() - started
     assert sum(r.entries for r in removed) == EXPIRED
@@ -59,13 +60,13 @@ def growth(cost: Callable[[int], float]) -> float:
 
 
 def eviction() -> Measured:
-    """Measures the growth of the cost from FEW to MANY caches: of the central queue's pass, against legacy passes."""
+    """Measures by which factor the cost grows from FEW to MANY caches: of a central pass; baseline: legacy passes."""
     ours, before = growth(central_pass), growth(legacy_round)
     return Measured(ours, before, before / ours)
 
 
 def cycle(caches: int) -> Measured:
-    """Measures the microseconds of an eviction cycle over these caches: of the central queue, against legacy passes."""
+    """Measures the microseconds of a pass over so many caches: of a central pass; baseline: legacy passes."""
     pairs = [(central_pass(caches), legacy_round(caches)) for _ in range(_CYCLES)]
     ours, before = (statistics.median(column) * 1e6 for column in zip(*pairs, strict=True))
     return Measured(ours, before, before / ours)
@@ -75,7 +76,7 @@ benchmarks = [
     Benchmark(
         "eviction",
         "",
-        f"times the cost over {FEW}",
+        f"times the cost with {FEW} caches",
         f"a time pass over {MANY:,} caches, against the legacy time eviction",
         eviction,
     ),

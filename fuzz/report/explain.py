@@ -39,7 +39,7 @@ _EXPLAIN_SECONDS = 10 * HANG_SECONDS
 #: The guarantee that a finding of each kind violates. A finding of another kind violates a property.
 GUARANTEES = {
     Kind.OUTCOME: "The implementation returns the model's outcome.",
-    Kind.VIEW: "The implementation is in the model's state.",
+    Kind.VIEW: "The implementation has the same state as the model.",
     Kind.STRUCTURE: "The structural invariants of the implementation hold.",
     Kind.PROTOCOL: "The program answers as the protocol of `brokerproof sut` requires.",
     Kind.LOAD: "A copy of the implementation, made from its state, behaves like the original and never changes it.",

@@ -2,19 +2,19 @@
 
 Implements the `reference` rules and all settings of `model/pending_acks`. The parts:
 
-    cursor    mark-delete position, a set and a dictionary (impl/pending_acks/cursor.py)
+    cursor    mark-delete position, acknowledged entries, ack sets (impl/pending_acks/cursor.py)
     pending   acks by transaction and by entry (impl/pending_acks/pending.py)
     log       the entries that are not mark-deleted (impl/pending_acks/log.py)
-    index     two lists (impl/pending_acks/log.py): a binary search in the keys finds the log position up to which the
-              log can be mark-deleted
+    index     a list of ack positions and a list of log positions (impl/pending_acks/log.py): a binary search in the
+              ack positions finds the log position up to which the log can be mark-deleted
 
 An ack is *unlogged* while its record is buffered or in flight. In the costs, k is the number of positions of a request
 or record, h the number of acks of one entry, pending or unlogged, p the number of pending individual acks of a
 transaction, and c the cost to find a conflict: O(k h) for individual acks, and O(h + transactions with pending acks +
 positions of unlogged acks) for a cumulative ack.
 
-A low watermark aborts the transactions with pending acks at or below it, except for those of which an abort is buffered
-or in flight. These aborts are counted by transaction, so no request is scanned.
+A low watermark aborts every transaction that has pending acks and an id at or below it, unless an abort of the
+transaction is already buffered or in flight. These aborts are counted by transaction, so no request is scanned.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PendingAcks:
         self._index = SparseIndex(cfg.min_lag, cfg.max_lag, cfg.lag_exponent)
         self._pending = PendingAcksIndex()
         self._status = "none"
-        #: `_replayed`: log position of the next entry to replay; outside a replay, that of the first entry
+        #: `_replayed`: log position of the next entry to replay; outside a replay, that of the log's first entry
         self._replayed = self._failed_reads = 0
         self._accept_queue: list[Request] = []
         self._buffer: list[Request] = []
@@ -101,7 +101,8 @@ class PendingAcks:
     def _overlap(self, txn: int, entry: int, ack_set: AckSet) -> str:
         """Returns why an individual ack of one position overlaps pending or unlogged acks, '' if it does not. O(h).
 
-        These are all individual acks, also those of `txn`, and the cumulative ack of another transaction.
+        The ack is compared with all individual acks, including those of `txn`, and with the cumulative ack of another
+        transaction.
         """
         pending = self._pending
         txns, unlogged = pending.by_entry.get(entry), pending.unlogged.get(entry)
@@ -134,8 +135,8 @@ class PendingAcks:
     def _first_position_after(ack: PositionAck) -> tuple[int, int]:
         """Returns a key that orders cumulative acks by the first message after them.
 
-        The key is the entry, and the index of the first message that is not acked plus 1. If the whole entry is acked,
-        the key is the next entry, and 0.
+        The key is (entry, 1 + i), where i is the index of the first message that is not acked. If the whole entry is
+        acked, the key is (next entry, 0).
         """
         entry, ack_set = ack
         return (entry, (ack_set & -ack_set).bit_length()) if ack_set else (entry + 1, 0)
@@ -183,7 +184,7 @@ class PendingAcks:
         else:
             self._in_flight.append([request])
 
-    def _complete_append(self, request: Request) -> None:
+    def _remove_unlogged(self, request: Request) -> None:
         """Removes a request from the unlogged acks and aborts. O(k h)."""
         op, _, txn, _ = request.record
         if op == "ack":
@@ -194,7 +195,7 @@ class PendingAcks:
                 del self._unlogged_aborts[txn]
 
     def _accept(self, request: Request) -> str:
-        """Appends the record of a request in a ready handle, or returns why the request conflicts. O(c) for an ack."""
+        """Appends the record of a request in a ready handle; returns '', or why it conflicts. O(c) for an ack."""
         record = request.record
         if record.op == "ack":
             why = self._conflict(record)
@@ -243,7 +244,8 @@ class PendingAcks:
         refusal = self._invalid(entry, ack_set)
         if refusal is not None:
             return refusal
-        # the set bits are the tail if adding the lowest one carries into the bit after the batch
+        # the ack leaves the last messages of the batch: if the set bits are contiguous and end at the last message,
+        # adding the lowest set bit gives the bit after the batch
         if ack_set and ack_set + (ack_set & -ack_set) != self._everything(entry) + 1:
             return Refused("illegal_argument", f"ack_set is {ack_set}, which does not leave the tail of the batch")
         return self._receive(LogRecord("ack", True, txn, (PositionAck(entry, ack_set or None),)), 0)
@@ -295,12 +297,14 @@ class PendingAcks:
             self._ack(entry, ack_set)
         if cumulative is not None:
             entry, ack_set = cumulative.ack
-            # without an ack set, the entry itself is acked, too
+            # without an ack set, the entry is acked here, and `_ack` changes nothing
             self._cursor.ack_before(entry + (ack_set is None))
             self._ack(entry, ack_set)
 
     def _redeliveries(self, ended: Ended) -> list[Redelivery]:
-        """Returns the messages that an abort redelivers: those of the ended individual acks, unless acked. O(p log p).
+        """Returns what an abort redelivers: messages of the ended individual acks that the cursor has not acknowledged.
+
+        O(p log p).
 
         No other transaction has a pending ack of these messages.
         """
@@ -319,8 +323,8 @@ class PendingAcks:
     def _apply(self, request: Request, cursor_rejects: bool, redelivered: list[Redelivery]) -> str:
         """Applies a durable record; returns the result of the request, and appends to `redelivered`.
 
-        O(k) for an ack, O(p log p + transactions) for a commit or abort, and the entries that the mark-delete position
-        passes. If the cursor rejects the acks of a commit, the status becomes error.
+        O(k) for an ack; O(p log p + transactions) for a commit or abort; a commit also costs the entries that the
+        mark-delete position passes. If the cursor rejects the acks of a commit, the status becomes error.
         """
         record = request.record
         if record.op == "ack":
@@ -340,7 +344,7 @@ class PendingAcks:
         return "done"
 
     def _apply_low_watermark(self, low_watermark: int) -> None:
-        """Aborts the transactions with pending acks at or below the highest low watermark so far. O(transactions)."""
+        """Aborts transactions with pending acks and an id up to the highest low watermark so far. O(transactions)."""
         self._low_watermark = highest = max(self._low_watermark, low_watermark)
         if highest == 0:
             return
@@ -356,7 +360,7 @@ class PendingAcks:
         # an internal abort, whose number is 0, has no caller and no reply
         failed = [Reply(each.number, "failed") for each in (*self._accept_queue, *self._buffer) if each.number]
         for request in self._buffer:
-            self._complete_append(request)
+            self._remove_unlogged(request)
         self._accept_queue, self._buffer = [], []
         self._pending.clear_memory()
         self._index.clear()
@@ -386,7 +390,7 @@ class PendingAcks:
     def _complete(self, cursor_rejects: bool) -> Effects | Refused:
         """Completes the append of the first entry in flight, and applies its records.
 
-        Costs of `_complete_append` and `_apply` for each record, and of `_index_entry`.
+        Costs of `_remove_unlogged` and `_apply` for each record, and of `_index_entry`.
         """
         if not self._in_flight:
             return _NOT_IN_FLIGHT
@@ -397,7 +401,7 @@ class PendingAcks:
         replies: list[Reply] = []
         redelivered: list[Redelivery] = []
         for request in requests:
-            self._complete_append(request)
+            self._remove_unlogged(request)
         for request in requests:
             result = self._apply(request, cursor_rejects, redelivered) if self._status == "ready" else "failed"
             if request.number:
@@ -423,7 +427,7 @@ class PendingAcks:
             return _NOT_IN_FLIGHT
         requests = self._in_flight.popleft()
         for request in requests:
-            self._complete_append(request)
+            self._remove_unlogged(request)
         if durable:
             self._log.append(tuple([request.record for request in requests]))
         replies = [Reply(request.number, "failed") for request in requests if request.number]
@@ -463,8 +467,8 @@ class PendingAcks:
     def _replay(self, record: LogRecord) -> None:
         """Replays a record. O(c) for an ack; for others O(p), and the entries that the mark-delete position passes.
 
-        An ack that conflicts with pending acks is dropped. So is an ack whose messages are durably acked: a cumulative
-        ack of an entry before the durable mark-delete position, or a position of an individual ack.
+        An ack that conflicts with pending acks is dropped. Also dropped are a cumulative ack of an entry at or before
+        the durable mark-delete position and, of an individual ack, each position whose messages are all durably acked.
         """
         if record.op != "ack":
             ended = self._ended(record.txn)
@@ -527,9 +531,9 @@ class PendingAcks:
         if self._status != "initializing" and self._accept_queue:
             wrong.append("the accept queue is not empty and no replay is running")
         pending = self._pending
-        has_memory = pending.by_txn or pending.cumulative or self._index.current_lag or self._low_watermark
-        if has_memory and self._status not in ("initializing", "ready"):
-            wrong.append("a handle that is not open has memory")
+        has_state = pending.by_txn or pending.cumulative or self._index.current_lag or self._low_watermark
+        if has_state and self._status not in ("initializing", "ready"):
+            wrong.append("a handle that is not open has pending acks, index lag or a low watermark")
         requests = [request for each in (*self._in_flight, self._buffer) for request in each]
         if not all(self._in_flight):
             wrong.append("an entry in flight has no records")
@@ -545,7 +549,7 @@ class PendingAcks:
 
     def view(self) -> State:
         base, (cursor, durable_cursor) = self._log.base, self._cursor.view()
-        # every replay reads from the first entry of the log on, so the number of replayed entries is the read position
+        # `State.read_position` equals `State.replayed`, because every replay starts at the first entry of the log
         replayed = self._replayed - base if self._status == "initializing" else 0
         return State(
             cursor,

@@ -43,21 +43,21 @@ class Metrics(Protocol):
 class Batch:
     """The records of one batch, in parallel lists (`FlushContext`): number, size, `fails_on`, time of the addition."""
 
-    __slots__ = ("failing", "numbers", "since", "size", "sizes", "unserialisable")
+    __slots__ = ("fails_on", "numbers", "since", "size", "sizes", "unserialisable")
 
     def __init__(self) -> None:
         self.numbers: list[int] = []
         self.sizes: list[int] = []
-        self.failing: list[FailsOn] = []
+        self.fails_on: list[FailsOn] = []
         self.since: list[int] = []
         self.size = 0
-        self.unserialisable = False  # a record cannot be serialised in a batch
+        self.unserialisable = False  # whether a record of this batch makes its serialisation fail
 
     def append(self, number: int, size: int, fails_on: FailsOn, now: int) -> None:
         """Adds a record. O(1)."""
         self.numbers.append(number)
         self.sizes.append(size)
-        self.failing.append(fails_on)
+        self.fails_on.append(fails_on)
         self.since.append(now)
         self.size += size
         if fails_on == "batch":
@@ -67,20 +67,22 @@ class Batch:
         """Removes all records. O(n)."""
         self.numbers.clear()
         self.sizes.clear()
-        self.failing.clear()
+        self.fails_on.clear()
         self.since.clear()
         self.size = 0
         self.unserialisable = False
 
     def view(self) -> tuple[Buffered, ...]:
         """Returns the records in the model's form. O(n)."""
-        return tuple([Buffered(*each) for each in zip(self.numbers, self.sizes, self.failing, self.since, strict=True)])
+        return tuple(
+            [Buffered(*each) for each in zip(self.numbers, self.sizes, self.fails_on, self.since, strict=True)]
+        )
 
     def check(self) -> list[str]:
         """Returns the violated structural invariants, one line each. O(n)."""
-        if not len(self.numbers) == len(self.sizes) == len(self.failing) == len(self.since):
+        if not len(self.numbers) == len(self.sizes) == len(self.fails_on) == len(self.since):
             return ["the lists of a batch differ in length"]
-        if self.size != sum(self.sizes) or self.unserialisable != ("batch" in self.failing):
+        if self.size != sum(self.sizes) or self.unserialisable != ("batch" in self.fails_on):
             return ["the size or the unserialisable flag of a batch is wrong"]
         return []
 
@@ -137,17 +139,20 @@ class TxnWriter:
         self._writes: list[Write] = []
         self._callbacks: list[Callback] = []
         self._flushes: list[Flush] = []
-        self._closed = 0  # number of close futures that the step completes
+        self._completed = 0  # number of close futures that the step completes
 
     def _effects(self, number: int) -> Effects:
-        """Returns the effects of this step and clears the collectors. `number`: that of `Effects`. O(effects)."""
-        if not (self._callbacks or self._flushes or self._writes or self._closed):
+        """Returns the effects of this step and clears the collectors. O(effects).
+
+        `number` is the action's result; `Effects` says what it means for each action.
+        """
+        if not (self._callbacks or self._flushes or self._writes or self._completed):
             self._last_flushes = ()
             return Effects(number)
         for callback in self._callbacks:
             del self._pending_callbacks[callback.record]
         self._last_flushes = flushes = tuple(self._flushes)
-        effects = Effects(number, tuple(self._writes), tuple(self._callbacks), flushes, self._closed)
+        effects = Effects(number, tuple(self._writes), tuple(self._callbacks), flushes, self._completed)
         self._reset_effects()
         return effects
 
@@ -187,9 +192,8 @@ class TxnWriter:
         if batch is None:
             self._callbacks.append(Callback(write.records[0], "ok", position))
             return
-        numbers = batch.numbers
-        size = len(numbers)
-        self._callbacks += [Callback(number, "ok", position, index, size) for index, number in enumerate(numbers)]
+        numbers, count = batch.numbers, len(batch.numbers)
+        self._callbacks += [Callback(number, "ok", position, index, count) for index, number in enumerate(numbers)]
         self._pool.recycle(batch)
 
     def _flush(self, trigger: Trigger) -> None:
@@ -256,7 +260,7 @@ class TxnWriter:
         self._fail(self._buffer.numbers, "closed")
         self._buffer.clear()
         self._status, self._timer = "closed", None
-        self._closed, self._closers = self._closers, 0
+        self._completed, self._closers = self._closers, 0
 
     def _process(self, task: Task) -> None:
         if isinstance(task, Record):
@@ -296,7 +300,7 @@ class TxnWriter:
             self._tasks.append("close")
         else:
             self._process_close()
-        return self._effects(self._closed)
+        return self._effects(self._completed)
 
     def run_writer_tasks(self, count: int) -> Effects:
         """Runs executor tasks. O(1) each, plus flushes."""
@@ -359,7 +363,7 @@ class TxnWriter:
         return [*self._check_batches(), *self._check_limits(), *self._check_timer(), *self._check_callbacks()]
 
     def _check_batches(self) -> list[str]:
-        """Checks that every batch is either in use or free, and not twice."""
+        """Checks that every batch is in exactly one place: the buffer, one write in flight, or the pool."""
         used = [self._buffer, *[batch for _, batch in self._in_flight if batch is not None]]
         wrong = [line for batch in (*used, *self._pool.free) for line in batch.check()]
         ids = {id(batch) for batch in (*used, *self._pool.free)}
@@ -391,7 +395,7 @@ class TxnWriter:
         wrong = []
         ticks = sum([task == "tick" for task in self._tasks])
         if ticks != self._tick_queued or ticks + (self._timer is not None) > 1:
-            wrong.append("more than one timer or tick is outstanding")
+            wrong.append("the flag of a queued tick is wrong, or more than one timer or tick is outstanding")
         if self._timer is not None and (self._timer <= self.now or self._status == "closed"):
             wrong.append("the timer is overdue, or armed after close")
         if self._batching and self._status == "open" and self._timer is None and not ticks:
@@ -410,7 +414,7 @@ class TxnWriter:
         if bool(self._closers) != (self._status == "closing") or (self._status == "closing") != (
             "close" in self._tasks
         ):
-            wrong.append("a close future is pending, but no close task")
+            wrong.append("pending close futures, the status `closing` and the close task do not agree")
         positions = [entry.position for entry in self._log]
         if positions != sorted(set(positions)) or (positions and positions[-1] >= (self._ledger, self._next_entry)):
             wrong.append("entries are not in position order")
