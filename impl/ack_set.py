@@ -62,16 +62,16 @@ class AckSets:
         return batch
 
     def recycle(self, batch: int) -> Refused | None:
-        return self._closed(batch) if self._batches.pop(batch, None) is None else None
+        return self._not_open(batch) if self._batches.pop(batch, None) is None else None
 
-    def _closed(self, batch: int) -> Refused:
+    def _not_open(self, batch: int) -> Refused:
         """Returns the refusal of a call on a batch that is not open."""
         return Refused("not_open", f"batch {batch} is not open")
 
     def _mask(self, batch: int, begin: int, end: int) -> int | Refused:
         """Returns the mask of a range, or the refusal of the call."""
         if batch not in self._batches:
-            return self._closed(batch)
+            return self._not_open(batch)
         if begin > end:
             return Refused("illegal_argument", f"begin is {begin}, after its end {end}")
         if self._end is not None and end > self._end:
@@ -81,7 +81,7 @@ class AckSets:
     def _bit(self, batch: int, index: int) -> int | Refused:
         """Returns the mask of a message, or the refusal of the call."""
         if batch not in self._batches:
-            return self._closed(batch)
+            return self._not_open(batch)
         if self._end is not None and index >= self._end:
             return Refused("illegal_argument", f"index is {index}, beyond the batch of {self._end}")
         return 1 << index
@@ -130,7 +130,7 @@ class AckSets:
         """Acknowledges the messages that an ack set acknowledges. O(words)."""
         mask = mask_of(words)
         if batch not in self._batches:
-            return self._closed(batch)
+            return self._not_open(batch)
         if self._end is not None and mask >> self._end:
             return Refused("illegal_argument", f"words have a bit beyond the batch of {self._end}")
         self._batches[batch] &= mask
@@ -144,14 +144,14 @@ class AckSets:
     def next_set_bit(self, batch: int, begin: int) -> int | Refused:
         """Returns the index of the first set bit from `begin` on; -1 if there is none. O(words)."""
         if batch not in self._batches:
-            return self._closed(batch)
+            return self._not_open(batch)
         rest = self._batches[batch] >> begin
         return begin + (rest & -rest).bit_length() - 1 if rest else -1
 
     def next_clear_bit(self, batch: int, begin: int) -> int | Refused:
         """Returns the index of the first clear bit from `begin` on. O(words)."""
         if batch not in self._batches:
-            return self._closed(batch)
+            return self._not_open(batch)
         rest = ~(self._batches[batch] >> begin)
         return begin + (rest & -rest).bit_length() - 1
 
@@ -162,7 +162,7 @@ class AckSets:
         return trimmed([a & b for a, b in zip(first, second, strict=False)])
 
     def and_position_ack_set(self, current: AckPosition | None, other: AckPosition | None) -> Updated | Refused | None:
-        """Replaces the current position's ack set by the AND of both. O(words)."""
+        """Returns the ack set that `current` has after the call: the AND of both. O(words)."""
         if current is None:
             return None
         if other is None:
@@ -181,7 +181,8 @@ class AckSets:
         """Returns whether a message is acknowledged by both ack sets. O(words)."""
         if current is None or other is None:
             return False
-        if self._end is None:  # -1 is the word without a clear bit
+        if self._end is None:
+            # a word other than -1 has a clear bit: a message that both acknowledge
             return any((a | b) != -1 for a, b in zip_longest(current, other, fillvalue=0))
         mask = (1 << self._end) - 1
         return (mask_of(current) | mask_of(other)) & mask != mask
@@ -195,7 +196,7 @@ class AckSets:
         if current.entry != other.entry:
             return -1 if current.entry < other.entry else 1
         ours, theirs = first_bit(current.ack_set), first_bit(other.ack_set)
-        # -1, no unacknowledged message or no ack set, is after every message: so with a -1 the sign is reversed
+        # -1: no message is unacknowledged, or there is no ack set; this is the largest value, so the sign is reversed
         return theirs - ours if ours < 0 or theirs < 0 else ours - theirs
 
     # ---- for the engines

@@ -75,8 +75,9 @@ P = ParamSpec("P")
 class Refused(NamedTuple):
     """The outcome of an action that was not allowed; the state is unchanged.
 
-    `kind` is the error that a broker would report, such as `illegal_argument`. It is `not_open` if an argument names
-    nothing that exists, and `not_enabled` if the step cannot happen in the state. `why` is the message.
+    `kind` is the error that a broker would report, such as `illegal_argument`. If a broker has no such error, `kind` is
+    `not_open` if an argument names nothing that exists, and `not_enabled` if the step cannot happen in the state. `why`
+    is the message.
     """
 
     kind: str
@@ -117,7 +118,9 @@ class Action(NamedTuple):
     params: tuple[Param, ...]
     docstring: str
     fault: bool  # whether the action is one of the environment
-    fitters: tuple[tuple[str, Fitter, str], ...]  # for each parameter: name, fitter, and the label in error messages
+    #: for each parameter: its name, the function that checks plain data and converts it to a value, and its
+    #: label in error messages
+    fitters: tuple[tuple[str, Fitter, str], ...]
     names: tuple[str, ...]  # the names of the parameters
 
     def arguments(self, data: Mapping[str, Any], cfg: Any) -> tuple[Any, ...]:
@@ -154,8 +157,8 @@ class Machine(Generic[C, S]):
     `name` is the component's name, and `config` the class of its configs. `start` returns the initial state under a
     config. `source` names the proposal that the machine specifies. `java` maps each class of Pulsar that the machine
     models (the main class first) to those methods of the class that docstrings of actions mention. `history` names the
-    fields of the state that are history variables. No implementation has these fields. (The history variables of
-    `invariants/properties.py` are no fields of the state.)
+    fields of the state that only properties need. No implementation has these fields. (A property can also declare
+    history variables outside the state: `invariants/properties.py`.)
     """
 
     def __init__(
@@ -180,7 +183,7 @@ class Machine(Generic[C, S]):
         self.source = source
         self.java = dict(java or {})
         self.actions: dict[str, Action] = {}
-        #: the config fields that `Below` bounds of arguments name
+        #: names of the config fields that are upper bounds of arguments, such as `caches` in `Below("caches")`
         self.bounds: set[str] = set()
         self.profiles: dict[str, Profile] = {}
         #: release, such as 4.1 -> the name of its profile
@@ -240,9 +243,9 @@ class Machine(Generic[C, S]):
     def release(self, *releases: str, rules: C, about: str = "") -> Profile:
         """Returns the profile of one or more releases. They must have the same default settings (`defaults`).
 
-        The config of the profile has these defaults. All other fields have their values in `rules`. If no profile has
-        this config, adds the profile `pulsar-RELEASE`, named after the first release. `about` says where the rules are
-        from. Raises BadComponent if a release is unknown, if the releases have different defaults, or if there is
+        The config of the profile has these defaults. All other fields are taken from the config `rules`. If no profile
+        has this config, adds the profile `pulsar-RELEASE`, named after the first release. `about` says where the rules
+        are from. Raises BadComponent if a release is unknown, if the releases have different defaults, or if there is
         already a profile of this name with another config.
         """
         defaults = [self.defaults(release) for release in releases]

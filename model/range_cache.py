@@ -692,12 +692,12 @@ pulsar_4_1 = range_cache.release("4.1", "4.2", rules=pulsar_2026_07.config, abou
 pulsar_5_0 = range_cache.release(
     "5.0",
     rules=Config(removal_marks_read=True, released_value_stays_counted=True),
-    about="as read in master 2026-09, otherwise pulsar-2026-07",
+    about="changed rules as read in master 2026-09, the others as in pulsar-2026-07",
 )
 
 pip_430 = range_cache.profile(
     "pip-430",
-    "the final text of PIP-430: recent access extends the TTL, and a size pass takes an expiration timestamp",
+    "the final text of PIP-430: recent access extends the TTL, and a size pass does not requeue expired entries",
     Config(extend_ttl_of_recently_accessed=True, size_pass_requeues_expired=False),
 )
 

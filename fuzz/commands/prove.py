@@ -39,7 +39,7 @@ class Verdict(StrEnum):
 
 
 class ClaimRow(Record):
-    """A claim, its verdict, and whether its control is refuted. The control, a seeded bug, makes the claim false."""
+    """A claim, its verdict, and whether its control is refuted: the same claim about code with a seeded bug."""
 
     id: Annotated[str, msgspec.Meta(pattern="^[a-z0-9]+(-[a-z0-9]+)*$")]
     subject: str
@@ -59,20 +59,20 @@ class ClaimRow(Record):
 
     @property
     def holds(self) -> bool:
-        """Whether the verdict is neither refuted nor unknown, and the control is refuted."""
+        """Whether the claim passes: the verdict is neither refuted nor unknown, and the control is refuted."""
         return self.verdict not in (Verdict.REFUTED, Verdict.UNKNOWN) and self.control_refuted
 
 
 class Status(StrEnum):
-    """The strongest verdict on a property, strongest first."""
+    """How a property is established, the strongest way first."""
 
-    PROVED = "proved"  # a claim that holds implies the property
-    EXHAUSTED = "exhausted"  # the explorer checks the property in a scope with stored counts
+    PROVED = "proved"  # a claim that passes (`ClaimRow.holds`) implies the property
+    EXHAUSTED = "exhausted"  # the explorer checks all states of a scope, whose counts are in fuzz/explore/counts.toml
     SAMPLED = "sampled"  # only traces check the property
 
 
 class LedgerRow(Record):
-    """A safety property, the strongest verdict on it, and the scopes that check it.
+    """A safety property, how it is established, and the scopes that check it.
 
     `lemmas` are the claims that imply the property. Each of them suffices.
     """
@@ -83,7 +83,7 @@ class LedgerRow(Record):
     how: NonEmpty
     scopes: list[str]
     lemmas: list[str]
-    control_refuted: bool | None  # null without claims
+    control_refuted: bool | None  # null without lemmas
     seconds: Seconds
 
 
@@ -105,8 +105,8 @@ def run(names: list[str], console: Console, *, ledger: bool = False) -> ProveRes
 
     Raises BadValue if `run_prove` or `run_ledger` does.
     """
-    found = {"ledger": run_ledger(names, console)} if ledger else run_prove(names, console)
-    return msgspec.convert({"claims": [], "ledger": [], **found}, ProveResult)
+    rows = {"ledger": run_ledger(names, console)} if ledger else run_prove(names, console)
+    return msgspec.convert({"claims": [], "ledger": [], **rows}, ProveResult)
 
 
 def show(console: Console, result: ProveResult) -> None:

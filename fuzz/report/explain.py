@@ -42,7 +42,7 @@ GUARANTEES = {
     Kind.VIEW: "The implementation has the same state as the model.",
     Kind.STRUCTURE: "The structural invariants of the implementation hold.",
     Kind.PROTOCOL: "The program answers as the protocol of `brokerproof sut` requires.",
-    Kind.LOAD: "A copy of the implementation, made from its state, behaves like the original and never changes it.",
+    Kind.LOAD: "An instance created from the state of another one behaves like that one, and shares no data with it.",
     Kind.STUTTER: "A refused action leaves the state unchanged.",
     Kind.CRASH: "No action raises an exception.",
     Kind.HANG: "Every action returns.",

@@ -40,7 +40,7 @@ def handler_of(event: Event) -> Handler:
     return named or ("producer" if event.name in OF_PRODUCER else "consumer")
 
 
-def reply_to(before: State, event: Event) -> Reply | None:
+def handled_reply(before: State, event: Event) -> Reply | None:
     """Returns the reply that a step handles, also a stray reply; None if the step was refused or handles no reply."""
     if not happened(event):
         return None
@@ -51,7 +51,7 @@ def reply_to(before: State, event: Event) -> Reply | None:
 
 def handled(before: State, event: Event) -> str:
     """Returns the kind of the reply that the step `handle` handled; an empty string for other and refused steps."""
-    reply = reply_to(before, event)
+    reply = handled_reply(before, event)
     return reply.kind if reply is not None and event.name == "handle" else ""
 
 
@@ -137,7 +137,7 @@ def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, even
     return happened(event) == POSSIBLE[event.name](cfg, before, event.arguments, link)
 
 
-def covered_by(cfg: Config, before: State, message: int, *, cumulative: bool) -> tuple[bool, set[int]]:
+def batch_after_ack(cfg: Config, before: State, message: int, *, cumulative: bool) -> tuple[bool, set[int]]:
     """Returns whether an ack completes its batch, and the messages of the batch that are acknowledged after the ack.
 
     A cumulative ack also acknowledges the earlier messages of the batch.
@@ -151,12 +151,12 @@ def last_covered(cfg: Config, before: State, message: int) -> int:
     """Returns the last message that a cumulative ack covers. Without index acks, the ack covers only whole batches."""
     if cfg.index_acks:
         return message
-    is_whole, _ = covered_by(cfg, before, message, cumulative=True)
-    # the message before the next batch, or before the message's own batch
+    is_whole, _ = batch_after_ack(cfg, before, message, cumulative=True)
+    # the last message of this batch if the ack completes the batch; otherwise the last message of the batch before
     return batch_of(cfg, message // cfg.batch_size + is_whole)[0] - 1
 
 
-def answer_to(before: State, reply: Reply, after: State) -> str:
+def outcome_of_reply(before: State, reply: Reply, after: State) -> str:
     """Returns what a handler does with a reply, which is the outcome of the step."""
     oldest = before.producer.pending[:1]
     if reply.kind == "receipt":
@@ -174,8 +174,8 @@ def answer_to(before: State, reply: Reply, after: State) -> str:
     }[reply.kind]
 
 
-#: By step that handles no reply: what it returns, given the config, and the states before and after it. A step that is
-#: not in the table returns None.
+#: By step that handles no reply: what it returns, given the config, the state before it, its event, and the state after
+#: it. A step that is not in the table returns None.
 RETURNS: dict[str, Callable[[Config, State, Event, State], object]] = {
     "connect": lambda cfg, before, event, after: (
         "redirect" if links(before)[HANDLERS.index(handler_of(event))].phase == "redirected" else "lookup"
@@ -189,7 +189,7 @@ RETURNS: dict[str, Callable[[Config, State, Event, State], object]] = {
     **dict.fromkeys(DISPATCHES, lambda cfg, before, event, after: next_to_deliver(cfg, before)),
     "receive": lambda cfg, before, event, after: before.consumer.queue[0],
     "acknowledge": lambda cfg, before, event, after: (
-        cfg.index_acks or covered_by(cfg, before, event.arguments["message"], cumulative=False)[0]
+        cfg.index_acks or batch_after_ack(cfg, before, event.arguments["message"], cumulative=False)[0]
     ),
     "acknowledge_cumulative": lambda cfg, before, event, after: last_covered(cfg, before, event.arguments["message"]),
 }
@@ -200,9 +200,9 @@ def step_returns_what_it_did(cfg: Config, before: State, event: Event, after: St
     """A step that handles a reply returns what the handler did; any other step, its value in `RETURNS`, or None."""
     if not happened(event):
         return True
-    reply = reply_to(before, event)
+    reply = handled_reply(before, event)
     if reply is not None:
-        return bool(event.outcome == answer_to(before, reply, after))
+        return bool(event.outcome == outcome_of_reply(before, reply, after))
     expected = RETURNS[event.name](cfg, before, event, after) if event.name in RETURNS else None
     return bool(event.outcome == expected)
 
@@ -240,7 +240,7 @@ def handler_and_broker_follow_the_protocol(cfg: Config, before: State, event: Ev
 
 def _link_after(cfg: Config, before: State, event: Event, after: State, link: Link) -> Link:
     """Returns the link that the step's handler must have after the step."""
-    name, reply = event.name, reply_to(before, event)
+    name, reply = event.name, handled_reply(before, event)
     sent = _sent(cfg, before, event)
     session = {
         "connect": "requested",
@@ -258,7 +258,7 @@ def _link_after(cfg: Config, before: State, event: Event, after: State, link: Li
     elif name in ("fail_redirect", "break_connection"):
         phase = "lookup"
     elif reply is not None:
-        does = answer_to(before, reply, after)
+        does = outcome_of_reply(before, reply, after)
         if does in ("closed", "disconnected", "retried") or reply.kind == "checksum_error":
             phase = "redirected" if reply.kind == "close" and reply.value else "lookup"
         elif reply.kind in ("refused", "success"):
@@ -299,7 +299,7 @@ def producer_changes_only_by_its_steps(cfg: Config, before: State, event: Event,
     pending messages again. The broker stores or rejects the oldest send in flight. A connection that ends loses the
     sends in flight.
     """
-    p, log, reply = before.producer, before.log, reply_to(before, event)
+    p, log, reply = before.producer, before.log, handled_reply(before, event)
     following, pending, results, up = p.next_sequence_id, p.pending, p.results, p.up
     if not happened(event) or handler_of(event) != "producer":
         pass
@@ -334,10 +334,11 @@ def subscription_changes_only_by_its_steps(cfg: Config, before: State, event: Ev
     """The subscription changes only by acks, deliveries and redeliveries.
 
     While the consumer has a session, the broker accepts the acks of a flush and of a corrupt entry, and delivers
-    entries in order. A redelivery rewinds the read position of an exclusive consumer, and repeats one entry for a
-    shared one. Acknowledged entries are not delivered again.
+    entries in order. A redelivery rewinds the read position of an exclusive consumer. For a shared consumer, it
+    repeats one entry, unless the consumer's session has not delivered the entry yet. Acknowledged entries are not
+    delivered again.
     """
-    c, acked, reply = before.consumer, {*before.acked}, reply_to(before, event)
+    c, acked, reply = before.consumer, {*before.acked}, handled_reply(before, event)
     replay, read, message = {*c.replay}, c.read, event.arguments.get("message", 0)
     if not happened(event):
         pass
@@ -369,10 +370,10 @@ def consumer_changes_only_by_its_steps(cfg: Config, before: State, event: Event,
     The application receives the queued messages in order, and acknowledges or nacks each of them once. A connection
     attempt and a redelivery of all messages empty the queue. Without index acks, acknowledged messages are tracked
     until their batch is complete; then the batch's ack is grouped until the next flush. With index acks, each ack is
-    grouped at once. A cumulative ack replaces the acks that it covers. In the tracker of a redelivered batch, the
-    messages that the ack set excludes are acknowledged.
+    grouped at once. A cumulative ack replaces the acks that it covers. When a redelivered batch arrives,
+    the messages that its ack set excludes become tracked.
     """
-    c, name, reply = before.consumer, event.name, reply_to(before, event)
+    c, name, reply = before.consumer, event.name, handled_reply(before, event)
     queue, cumulative = c.queue, c.cumulative
     taken, tracked, grouped = {*c.taken}, {*c.tracked}, {*c.grouped}
     message: int = event.arguments.get("message", 0)
@@ -392,7 +393,7 @@ def consumer_changes_only_by_its_steps(cfg: Config, before: State, event: Event,
     elif name == "receive":
         queue, taken = queue[1:], taken | {queue[0]}
     elif name == "acknowledge":
-        is_whole, _ = covered_by(cfg, before, message, cumulative=False)
+        is_whole, _ = batch_after_ack(cfg, before, message, cumulative=False)
         taken -= {message}
         if cfg.index_acks:
             grouped |= {message}
@@ -400,7 +401,7 @@ def consumer_changes_only_by_its_steps(cfg: Config, before: State, event: Event,
             grouped |= batch if is_whole else set()
             tracked = tracked - batch if is_whole else tracked | {message}
     elif name == "acknowledge_cumulative":
-        last, (_, acks) = last_covered(cfg, before, message), covered_by(cfg, before, message, cumulative=True)
+        last, (_, acks) = last_covered(cfg, before, message), batch_after_ack(cfg, before, message, cumulative=True)
         taken, grouped = {m for m in taken if m > message}, {m for m in grouped if m > last}
         tracked = {m for m in tracked | (set() if cfg.index_acks else acks) if m > last}
         cumulative = max(cumulative, last)

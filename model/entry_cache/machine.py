@@ -14,27 +14,27 @@ answer of storage. `model/cache_steps` interleaves threads inside such calls.
     periodic   runs a time pass, then a size check (`doCacheEviction`)
     read       first acquires permits for the request from the limiter; the request may wait for permits, or fail. Then,
                if all entries are cached: a cache hit, completed at once
-               if none is cached: joins an outstanding read that overlaps the range, and reads the rest of the range
-               like a range of its own. Without such a read, reads the range from storage
+               if none is cached: joins an outstanding read that overlaps the range; each remaining part is again
+               read by these rules. Without such a read, reads the range from storage
                if some are cached: a partial cache hit. Holds the cached entries, and reads each gap between or beside
                them like a range with none cached. If the read of a gap fails or returns too few entries, reads the
                whole range again
     storage    completes or fails a read; entries with expected reads are cached. Fault: storage returns too few
                entries, and possibly an unexpected one (a duplicate, or an entry that was not requested)
 
-State: range caches and the removal queue; the range cache of each topic; total size and `evictionInProgress`;
-outstanding storage reads and the requests that wait for them; the limiter. After the removal of a topic's cache, the
-next use creates another range cache; reads that started before the removal still fill the old one. A pending request
-holds copies of the entries that it has found. Held copies are numbered from -1 down. When the request completes, the
-reader gets them: they become open copies, numbered from 1 up.
+State: the range caches and their removal queue; for each topic, the number of its range cache; total size and
+`evictionInProgress`; outstanding storage reads and the requests that wait for them; the limiter. After the removal of a
+topic's cache, the next use creates another range cache; reads that started before the removal still fill the old one. A
+pending request holds copies of the entries that it has found. Held copies are numbered from -1 down. When the request
+completes, the reader gets them: they become open copies, numbered from 1 up.
 
 In the code, `cache` is the number of a topic, and `range_cache` the number of a range cache. `model/range_cache.py`
 knows no topics: the field `cache` of its `Entry` is the number of a range cache.
 
 Not modelled: cursors (`expected_reads` is an argument; the broker asks the active cursors when the storage read
 completes: `getNumberOfCursorsAtSamePositionOrBefore`); copying on insert; ledgers that grow during a read; values
-deallocated while cached (see `model/range_cache.py`); threads. Of shipped versions under the fault of storage, only two
-rules are modelled: `short_answer`, for a partial cache hit, and `caches_unexpected_entries`.
+deallocated while cached (see `model/range_cache.py`); threads. What shipped versions do after a faulty answer of
+storage is modelled by two rules only: `short_answer`, for a partial cache hit, and `caches_unexpected_entries`.
 """
 
 from __future__ import annotations
@@ -284,8 +284,9 @@ def answer_oddly(
 ) -> Step[State, Reading]:
     """Storage returns only the first `entries` entries of a read, and possibly an unexpected entry.
 
-    The unexpected entry is not delivered; it is cached only with `caches_unexpected_entries`. Such an answer does not
-    complete a joined range or a partial cache hit (see `settle`). Any other request completes with fewer entries.
+    The unexpected entry is not delivered; it is cached only with `caches_unexpected_entries`. An answer with too
+    few entries completes no joined range and no partial cache hit (see `settle`). Any other request completes with
+    fewer entries.
     """
     r = outstanding(s, storage_read)
     if r is None:
@@ -487,7 +488,7 @@ def canonical(cfg: Config, s: State) -> State:
 
     Range caches of topics come first, then removed ones that still hold or await entries. Held copies are numbered in
     the order of their requests. Open copies are numbered in the order of the limiter's grants, then of the removal
-    queue, then of the orphaned copies.
+    queue, then of the orphaned copies, whose entries have left the cache or have got another handler.
     """
     s = s._replace(counters=Counters())
     return canonical_form.renumber_copies(
@@ -501,7 +502,8 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
     seen: dict[str, Any] = ranges.observe(derived(cfg).ranges, s.ranges)
     disabled, empty = {"disabled": True, "bytes": 0}, {"entries": 0, "bytes": 0, "keys": []}
     # An ABSENT cache is shown as the cache that the next use would create. `removal_queue` names a range cache by its
-    # topic. Held copies, with numbers below 0, are not shown.
+    # topic; a slot begins with its range cache, and is None for a detached wrapper. Held copies, with numbers below 0,
+    # are not shown.
     unused = disabled if s.max_bytes == 0 else empty
     return {
         "total_bytes": s.total_bytes,
@@ -541,11 +543,11 @@ pulsar_5_0 = entry_cache.release(
     rules=recorded.config._replace(
         duplicate_put="latest_handler", undelivered_release_marks_read=False, short_answer="fails"
     ),
-    about="as read in master 2026-09, otherwise pulsar-2026-07",
+    about="three rules as read in master 2026-09, the others as in pulsar-2026-07",
 )
 
 pip_430 = entry_cache.profile(
     "pip-430",
-    "the final text of PIP-430: recent access extends the TTL, and a size pass takes an expiration timestamp",
+    "the final text of PIP-430: recent access extends the TTL, and a size pass does not requeue expired entries",
     Config(extend_ttl_of_recently_accessed=True, size_pass_requeues_expired=False),
 )

@@ -24,7 +24,9 @@ class Queue(BrokerRangeCaches):
     def __init__(self, cfg: RangeConfig) -> None:
         super().__init__(cfg)
         self.visits = 0
-        self.spent: deque[Wrapper] = deque()  # with `Settings.spent` "first": entries whose last expected read is done
+        self.spent: deque[Wrapper] = (
+            deque()
+        )  # entries whose last expected read is done; empty unless `Settings.spent` is "first"
         self.owner: Central
 
     def _requeue(self, wrapper: Wrapper) -> None:
@@ -32,12 +34,12 @@ class Queue(BrokerRangeCaches):
         self.visits += 1
 
     def is_needed(self, wrapper: Wrapper) -> bool:
-        """Returns whether a pass requeues the entry, if the entry has requeues left."""
+        """Returns whether the entry should stay cached: here, whether it has expected reads."""
         return wrapper.handler.has_expected_reads()
 
-    def _counted(self, slots: int, removed: Removed) -> Removed:
+    def _counted(self, length_before: int, removed: Removed) -> Removed:
         """Adds the slots that a pass removed, and the slot at which it stopped, to `visits`. Returns `removed`."""
-        self.visits += slots - len(self._queue) + bool(self._queue)  # `_requeue` has counted requeues
+        self.visits += length_before - len(self._queue) + bool(self._queue)  # `_requeue` has counted requeues
         return removed
 
     def time_pass(self, threshold_ns: int) -> Removed:
@@ -53,7 +55,7 @@ class Queue(BrokerRangeCaches):
             if wrapper.live and not self.is_needed(wrapper):
                 self._unmap(wrapper)
                 entries, freed = entries + 1, freed + wrapper.bytes
-        if freed and freed >= bytes_to_free:
+        if freed and freed >= bytes_to_free:  # if 0 bytes or less are asked for, the call below refuses
             return Removed(entries, freed)
         slots, removed = len(self._queue), super().size_pass(bytes_to_free - freed)
         if isinstance(removed, Refused):
@@ -159,7 +161,7 @@ class NextReader(Known):
     """Evicts entries without a known reader first, then the entries whose next reader is furthest away in time."""
 
     def size_pass(self, bytes_to_free: int) -> Removed | Refused:
-        """Removes entries in the order of the class until `bytes_to_free` are free. O(n log n) for n slots."""
+        """Removes entries until `bytes_to_free` are freed, in the order of the class docstring. O(n log n), n slots."""
         live = [w for w in self._queue if w.live]
         self.visits += len(self._queue)
         entries = freed = 0
@@ -187,8 +189,9 @@ class Settings(NamedTuple):
     #: at most the number of entries that fit into the cache; near_1000: those whose distance is at most 1000 * scale
     counts: Literal["none", "all", "near", "near_1000"] = "all"
     caches_storage_reads: bool = False  # with `counts` "none": whether an entry read from storage is cached
-    least_of_read: int = 1  # an entry read from storage is cached if at least this number of cursors count
-    #: whether a spent entry, whose last expected read is done, stays, is removed at once, or first by a size pass
+    least_count_to_cache: int = 1  # an entry read from storage is cached if at least this number of cursors count
+    #: what happens to a spent entry, whose last expected read is done. stays: nothing; removed: it is removed at once;
+    #: first: a size pass removes it before other entries
     spent: Literal["stays", "removed", "first"] = "stays"
     ttl_us: int | None = None  # None: the TTL of the workload
     max_requeue_times: int = 5
@@ -222,7 +225,9 @@ class Central(Cache):
         # `_topic` and `_held` are empty if spent entries stay
         self._topic: dict[int, int] = {}  # outstanding request -> topic
         self._held: dict[int, tuple[int, Position]] = {}  # unreleased copy -> topic, position
-        self._behind: dict[int, tuple[int, list[int]]] = {}  # topic -> version of its cursors, their sorted positions
+        self._sorted_positions: dict[
+            int, tuple[int, list[int]]
+        ] = {}  # topic -> version of its cursors, their sorted positions
 
     # ---- expected reads
 
@@ -248,7 +253,7 @@ class Central(Cache):
 
     def expected_of_read(self, topic: int, cursor: int) -> int:
         """Returns the expected read count of entries from a completed storage read for a cursor."""
-        if self.settings.counts == "none":
+        if self.settings.counts == "none":  # 1 if the entries are cached, 0 if not
             return int(self.settings.caches_storage_reads)
         near, own = self._near(), self.positions.get(topic, {}).get(cursor)
         if near is None:
@@ -258,13 +263,13 @@ class Central(Cache):
     def wait_us(self, topic: int, entry: int) -> int | None:
         """Returns an estimate of the time until the next read of an entry; None if no cursor will read it.
 
-        The next reader is the nearest cursor at the entry or before it. The estimate is the time between the adds of
-        the next reader's entry and of this one.
+        The next reader is the nearest cursor at the entry or before it. The estimate is the time between the add of
+        the entry at the next reader's position and the add of this entry.
         """
         version = self.active(topic)._version
-        known = self._behind.get(topic)
+        known = self._sorted_positions.get(topic)
         if known is None or known[0] != version:
-            known = self._behind[topic] = (version, sorted(self.positions[topic].values()))
+            known = self._sorted_positions[topic] = (version, sorted(self.positions[topic].values()))
         at = bisect_right(known[1], entry)
         if not at:
             return None
@@ -301,7 +306,7 @@ class Central(Cache):
         self._now()
         topic, cursor, replayed = self._reader.pop(storage_read)
         expected = 0 if replayed else self.expected_of_read(topic, cursor)
-        if expected < self.settings.least_of_read:
+        if expected < self.settings.least_count_to_cache:
             expected = 0
         self.entries._reads[storage_read].initiator.expected_reads = expected
         answer = self.entries.complete_storage_read(storage_read, True)
@@ -310,7 +315,7 @@ class Central(Cache):
         self._take(answer)
 
     def _take(self, answer: Answer) -> None:
-        """Adds the requests that an answer completes to `answered`."""
+        """Adds the requests that a step of `EntryCaches` completed to `self.answered`."""
         for each in answer.answered:
             self.answered.append((each.request, tuple([entry.copy for entry in each.entries])))
             if self.settings.spent != "stays":
@@ -350,7 +355,7 @@ class Central(Cache):
         self.queue.visits += self.entries._evicted_entries - before
 
     def visits(self) -> int:
-        """Returns the number of slots that passes visited, and of entries that invalidations removed."""
+        """Returns the number of slots that passes visited, plus entries that invalidations and releases removed."""
         return self.queue.visits
 
     def size(self) -> int:

@@ -78,7 +78,7 @@ POLICIES: dict[str, Policy] = {
     ),
     "others": _central(
         "5.0, and an entry read from storage is cached only if a cursor other than the reader counts",
-        _REFERENCE._replace(least_of_read=2),
+        _REFERENCE._replace(least_count_to_cache=2),
     ),
     "drop-read": _central(
         "5.0, and the last expected read of an entry removes the entry", _REFERENCE._replace(spent="removed")
@@ -87,7 +87,9 @@ POLICIES: dict[str, Policy] = {
         "5.0, and a size pass first removes entries whose last expected read is done",
         _REFERENCE._replace(spent="first"),
     ),
-    "others-near": _central("the changes of others and near", _REFERENCE._replace(least_of_read=2, counts="near")),
+    "others-near": _central(
+        "the changes of others and near", _REFERENCE._replace(least_count_to_cache=2, counts="near")
+    ),
     "separate": _central(
         "4.1, and requeues for recent access do not count towards the 5", _SHIPPED._replace(queue=SeparateCounters)
     ),
