@@ -290,7 +290,8 @@ def recovered_entry(e: Entry, deletes_indexes: bool) -> Entry:
     Without batch index deletion, the opening recovers no deletion of a single record: all records of a batch are
     undeleted.
     """
-    if e.batch < 2:  # the only record is undeleted, so its transaction is open
+    # the only record of an entry is undeleted, so its transaction is open
+    if e.batch < 2:
         return e
     return Entry(e.batch, undeleted_in(e) if deletes_indexes else e.batch, 0)
 

@@ -188,7 +188,7 @@ def test_wrong_input_of_a_campaign_is_reported_before_spark_starts(
 MISTAKES = {
     "an action without a docstring": (
         "model/canary.py",
-        '    """Removes the given number of tokens, or all; the outcome is the number removed."""\n',
+        '    """Removes the given number of tokens, or all if there are fewer; the outcome is the number removed."""\n',
         "",
         "canary.take has no docstring; the docstring must say what the action does",
     ),
