@@ -10,7 +10,7 @@ from fuzz.run.checks import broken_properties, checks_for, event_of
 from fuzz.run.generate import chooser, plan_trace
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
-from invariants.managed_ledger.counts import deliveries_to_come
+from invariants.managed_ledger.counts import count_follows_deliveries_to_come, deliveries_to_come
 from invariants.managed_ledger.guarantees import total_above_trigger_has_eviction_queued
 from model.machine import Refused
 from model.managed_ledger.machine import SHIPPED, managed_ledger
@@ -117,6 +117,20 @@ def test_replay_of_entry_that_was_cached_again_is_not_counted() -> None:
     assert s.subscriptions[0].replay == (Position(0, 0),)
     entry = next(e for e in s.caches.ranges.queue if e is not None)
     assert (entry.expected_reads, deliveries_to_come(s)[entry.position]) == (1, 2)
+
+
+def test_partial_cache_hit_that_is_read_again_is_no_delivery_from_the_cache() -> None:
+    """Entries 0 and 2 are read from storage for entry 1, which is cached. One of the reads fails, the other completes."""
+    cfg = SHARED._replace(grace_ms=0)
+    s = run(cfg, ("add_entry",), *joining(0), ("add_entry",), ("disconnect", 0, 0), ("add_entry",), *joining(0))
+    s = run(cfg, ("read_more_entries", 0), ("complete_storage_read", 1, False), s=s)
+    assert (counts(s), deliveries_to_come(s)) == ({(0, 1): 1}, {(0, 1): 1})
+    arguments = 2, True
+    after, outcome = managed_ledger.step(cfg, s, "complete_storage_read", arguments)
+    assert [tuple(each)[2:] for each in outcome.issued] == [(0, 0, 2)]
+    assert (counts(after)[0, 1], deliveries_to_come(after)[0, 1]) == (1, 0)
+    event = event_of(find_subject("managed_ledger"), "complete_storage_read", arguments, outcome)
+    assert count_follows_deliveries_to_come.holds(cfg, s, event, after)
 
 
 def test_discarded_read_counts_as_read_in_shipped_versions() -> None:

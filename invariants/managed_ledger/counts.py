@@ -205,11 +205,8 @@ INTERVENTIONS = ("connect", "disconnect", "redeliver", "seek", "mark_delete", "a
 
 
 def completes_only_uncancelled_reads(s: State, event: Event) -> bool:
-    """Whether storage completes a read, no request fails, and no request of a cancelled normal read completes.
-
-    Also false if a partial cache hit is read again as a whole, because the read of one of its gaps has failed.
-    """
-    if isinstance(event.outcome, Refused) or not event.arguments["success"] or event.outcome.issued:
+    """Whether storage completes a read, no request fails, and no request of a cancelled normal read completes."""
+    if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return False
     return all(
         answer.ok and not (is_normal and (read := s.subscriptions[number].normal_read) is not None and read.cancelled)
@@ -223,17 +220,21 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
 
     A copy shares the count of the cached entry, unless the entry was evicted and cached again since the copy was made.
 
-        storage answers          false for an entry of the answer, which may get another `EntryReadCountHandlerImpl`.
-                                 False for every entry if a request fails or is read again, or if one of a cancelled
-                                 normal read completes
+        storage answers          false for an entry of the answer, which may get another `EntryReadCountHandlerImpl`,
+                                 and for an entry of a partial cache hit that is read again as a whole, because the
+                                 read of one of its gaps has failed. False for every entry if a request fails, or if
+                                 one of a cancelled normal read completes
         an entry is put back     true for this entry if the copy of the read shares the count
         a read is discarded      true for an entry of the read that will be read again, if its copy shares the count;
                                  false for every other entry
         otherwise                true
     """
     if event.name == "complete_storage_read":
-        is_in_answer = e.position in positions_of_answer(before, event)
-        return completes_only_uncancelled_reads(before, event) and not is_in_answer
+        if e.position in positions_of_answer(before, event) or not completes_only_uncancelled_reads(before, event):
+            return False
+        # a step in which storage answers issues a storage read only to read a range again
+        again = {Position(r.ledger, i) for r in event.outcome.issued for i in range(r.first, r.last + 1)}
+        return e.position not in again
     if event.name != "dispatch" or not isinstance(event.outcome, Dispatched):
         return True
     number = event.arguments["subscription"]
@@ -260,9 +261,9 @@ def count_follows_deliveries_to_come(cfg: Config, before: State, event: Event, a
     A delivery lowers both by 1. An entry that a dispatch puts back keeps both.
 
     Not checked: steps in which a consumer connects, disconnects or asks for redelivery, a cursor seeks, or an entry is
-    acknowledged; the entries of an answer of storage; steps in which a request to the cache fails or is read again, or
-    one of a cancelled normal read completes; discarded entries that are not read again; an entry that is put back, if
-    it was evicted and cached again after it was read.
+    acknowledged; the entries of an answer of storage, and of a partial cache hit that is read again as a whole; steps
+    in which a request to the cache fails, or one of a cancelled normal read completes; discarded entries that are not
+    read again; an entry that is put back, if it was evicted and cached again after it was read.
     """
     was, now = cached(before), cached(after)
     return all(
