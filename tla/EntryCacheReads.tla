@@ -232,7 +232,7 @@ Discard(c, n, held) ==
 \* Evaluates a tree of parts.  A joined or mixed range waits until all its parts are settled, and completes if all are
 \* complete.  Otherwise a part has failed, or storage has returned fewer entries than requested (is_short).  Then all
 \* held copies are released; a joined range fails, and a mixed range is read again as a whole.  If is_short, a mixed
-\* range fails, too, with short_answer "fails"; with "never_answered", a joined or mixed range stays as it is.
+\* range fails, too, with short_answer "fails"; with "never_answered", a joined or mixed range does not change.
 RECURSIVE Settle(_, _, _), SettleEach(_, _, _, _)
 Settle(c, q, part) ==
   IF part.parts = <<>> THEN [c |-> c, part |-> part]

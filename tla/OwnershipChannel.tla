@@ -359,7 +359,7 @@ Restart ==
            tasks == [i \in DOMAIN found |-> [bundle |-> found[i], data |-> settled[found[i]]]]
        IN Become(Registered([S EXCEPT !.cluster[b] = [StartedBroker(settled, Len(log)) EXCEPT !.tasks = tasks]], b))
 Expire == \E b \in broker : ~cluster[b].up /\ cluster[b].registered /\ Become(Deregistered(S, b))
-\* LoseSession: a broker loses its session with the metadata store; it stops, or goes on without session.  Reconnect: it
+\* LoseSession: a broker loses its session with the metadata store; it stops, or continues without a session.  Reconnect: it
 \* has a session again, and registers unless it is disabled.
 LoseSession ==
   \E b \in broker :

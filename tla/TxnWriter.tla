@@ -121,7 +121,7 @@ Submitted(s, batched, records, bytes) ==
 
 HasUnserialisableRecord(s) == \E each \in Members(s.buffer) : each.fails_on = "batch"
 
-\* Whether a flush throws: the exception reaches the executor, and the buffer stays as it is.
+\* Whether a flush throws: the exception reaches the executor, and the buffer does not change.
 FlushThrows(s) == unserialisable_batch = "escapes" /\ HasUnserialisableRecord(s)
 
 \* doFlush: writes the buffer as one batch.  The callbacks fail if the batch cannot be serialised, or if the writer is

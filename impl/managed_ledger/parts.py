@@ -53,7 +53,7 @@ class TopicCache(EntryCaches):
         return set(self._requests)
 
     def discard(self, copy: int) -> None:
-        """Gives back a copy that was not delivered; the count stays as it is. O(1)."""
+        """Releases a copy that was not delivered; the count does not change. O(1)."""
         self._ranges.remove_copy(copy)
 
     @property

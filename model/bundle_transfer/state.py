@@ -84,7 +84,7 @@ class Config(NamedTuple):
         bool, Rule(Origin.READ, {True: "ServiceUnitStateChannelImpl.getActiveOwnerAsync"})
     ] = False
     #: what follows when a broker loses its metadata session. refresh: its view is refreshed when it registers again;
-    #: stale: its view stays as it is; shutdown: the broker shuts down
+    #: stale: its view does not change; shutdown: the broker shuts down
     session_loss: Annotated[
         Literal["refresh", "stale", "shutdown"],
         Rule(

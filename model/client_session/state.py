@@ -167,7 +167,7 @@ class Consumer(NamedTuple):
     read: int  # read position of the broker
     replay: tuple[int, ...]  # entries that the broker redelivers
     queue: tuple[int, ...]  # receiver queue (`incomingMessages`)
-    available_permits: int  # permits that the next FLOW gives back to the broker (`availablePermits`)
+    available_permits: int  # permits that the next FLOW command grants to the broker (`availablePermits`)
     taken: tuple[int, ...]  # received by the application, and neither acknowledged nor negatively acknowledged
     tracked: tuple[int, ...]  # acknowledged messages of partly acknowledged batches; only without index acks
     grouped: tuple[int, ...]  # individual acks that the next flush sends

@@ -5,7 +5,7 @@
     answered           a request completes or fails; the entries of a complete request are kept until all requests of
                        the read have completed or failed
     dispatch_entries   sends each entry of a complete read, puts it back for replay, or skips it if it is acknowledged
-    discard            gives back the entries of a read that failed, or that is not to be dispatched
+    discard            releases the entries of a read that failed, or that is not to be dispatched
 
 The count of an entry is its expected read count in the entry cache.
 """
@@ -233,7 +233,7 @@ def answered(cfg: Config, s: State, subscription: int, kind: Kind, answer: Answe
 
 
 def discard(cfg: Config, s: State, entries: tuple[ReadEntry, ...]) -> State:
-    """Gives back the entries of a discarded read. With `discarded_read_marks_read`, their counts fall by 1."""
+    """Releases the entries of a discarded read. Only with `discarded_read_marks_read`, their counts fall by 1."""
     change = ranges.marked_read if cfg.discarded_read_marks_read else ranges.unchanged
     for each in entries:
         caches, _ = ranges.change_read_count(s.caches.ranges, each.copy, change, keep_copy=False)

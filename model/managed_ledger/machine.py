@@ -22,7 +22,7 @@ an entry with a positive count expires, it is requeued instead of evicted, at mo
     release    lowers the count by 1. A skipped entry, and an entry that is put back, are released at once, a sent entry
                when it has been written to the connection
     inactive   a cursor is active while it has consumers. When the last consumer leaves, outstanding reads are
-               cancelled. A cancelled read still completes. Then it is discarded: its entries are given back, and their
+               cancelled. A cancelled read still completes. Then it is discarded: its entries are released, and their
                counts stay as they are. The cursor is rewound to the mark-delete position
 
 Without counts (`cacheEvictionByExpectedReadCount` off), two periodic checks by the backlog decide what is cached. The

@@ -108,7 +108,7 @@ class Config(NamedTuple):
             },
         ),
     ] = "in_flight"
-    #: for which bundles a clean-up of a broker goes on until no record needs this broker. For any other bundle, the
+    #: for which bundles a clean-up of a broker is retried until no record needs this broker. For any other bundle, the
     #: clean-up overrides such a record once. ordinary: the bundles outside the system namespace
     clean_up_retries: Annotated[
         Literal["all", "ordinary", "none"],
