@@ -10,7 +10,11 @@ from fuzz.run.checks import broken_properties, checks_for, event_of
 from fuzz.run.generate import chooser, plan_trace
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
-from invariants.managed_ledger.counts import count_follows_deliveries_to_come, deliveries_to_come
+from invariants.managed_ledger.counts import (
+    count_follows_deliveries_to_come,
+    count_of_entry_from_storage_equals_deliveries_to_come,
+    deliveries_to_come,
+)
 from invariants.managed_ledger.guarantees import total_above_trigger_has_eviction_queued
 from model.machine import Refused
 from model.managed_ledger.machine import SHIPPED, managed_ledger
@@ -128,7 +132,38 @@ def test_partial_cache_hit_that_is_read_again_is_no_delivery_from_the_cache() ->
     arguments = 2, True
     after, outcome = managed_ledger.step(cfg, s, "complete_storage_read", arguments)
     assert [tuple(each)[2:] for each in outcome.issued] == [(0, 0, 2)]
-    assert (counts(after)[0, 1], deliveries_to_come(after)[0, 1]) == (1, 0)
+    assert (counts(after)[0, 1], deliveries_to_come(after)[Position(0, 1)]) == (1, 0)
+    event = event_of(find_subject("managed_ledger"), "complete_storage_read", arguments, outcome)
+    assert count_follows_deliveries_to_come.holds(cfg, s, event, after)
+
+
+def test_read_that_joined_a_storage_read_and_was_passed_by_mark_delete_is_not_counted() -> None:
+    """Two cursors read entries 0 and 1 by one storage read. The mark-delete position of the second one passes entry 0."""
+    cfg = SHARED._replace(grace_ms=0)
+    s = run(cfg, ("add_entry",), ("add_entry",), *joining(0), *joining(1))
+    s = run(cfg, ("read_more_entries", 0), ("read_more_entries", 1), ("mark_delete", 1, Position(0, 0)), s=s)
+    arguments = 1, True
+    after, outcome = managed_ledger.step(cfg, s, "complete_storage_read", arguments)
+    assert counts(after) == {(0, 0): 1, (0, 1): 1}, "the second cursor is after the reader"
+    assert deliveries_to_come(after) == {(0, 0): 2, (0, 1): 2}
+    event = event_of(find_subject("managed_ledger"), "complete_storage_read", arguments, outcome)
+    assert count_of_entry_from_storage_equals_deliveries_to_come.holds(cfg, s, event, after)
+
+
+def test_acknowledged_entry_of_failed_replay_read_remains_counted() -> None:
+    """Entries 0 and 1 are replayed from storage, and entry 2 from the cache. Then the mark-delete position passes them.
+
+    The request for entry 0 fails. With the request for entry 1, the replay read ends, and entry 2 is not replayed.
+    """
+    cfg = SHARED._replace(grace_ms=0)
+    s = run(cfg, ("add_entry",), ("add_entry",), *joining(0), ("add_entry",), ("read_more_entries", 0))
+    s = run(cfg, ("complete_storage_read", 1, True), ("dispatch", 0, "normal"), ("release", 0), ("release", 0), s=s)
+    s = run(cfg, ("advance", 1001), ("do_cache_eviction",), ("redeliver", 0, 0), ("read_more_entries", 0), s=s)
+    s = run(cfg, ("mark_delete", 0, Position(0, 2)), ("complete_storage_read", 2, False), s=s)
+    assert (counts(s), deliveries_to_come(s)) == ({(0, 2): 1}, {(0, 2): 2})
+    arguments = 3, True
+    after, outcome = managed_ledger.step(cfg, s, "complete_storage_read", arguments)
+    assert (counts(after), deliveries_to_come(after)) == ({(0, 2): 1}, {(0, 2): 1})
     event = event_of(find_subject("managed_ledger"), "complete_storage_read", arguments, outcome)
     assert count_follows_deliveries_to_come.holds(cfg, s, event, after)
 

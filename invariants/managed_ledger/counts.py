@@ -163,10 +163,10 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
     """The count of an entry from storage equals its deliveries to come, except in five cases.
 
     The count has one read for each active cursor at or before the reader. The deliveries to come differ in these cases.
-    (1) The reader's mark-delete position, and with it the read position, has passed the entry. (2) The entry is in a
-    replay queue, or a replay read waits for the same storage read. (3) An inactive cursor has an outstanding normal
-    read. (4) An active cursor is between the reader and the entry. (5) An active cursor has requested the entry, and
-    gets it from the cache or from another storage read.
+    (1) An active cursor has requested the entry, and its mark-delete position, and with it the read position, has since
+    passed the entry. (2) The entry is in a replay queue, or a replay read waits for the same storage read. (3) An
+    inactive cursor has an outstanding normal read. (4) An active cursor is between the reader and the entry. (5) An
+    active cursor has requested the entry, and gets it from the cache or from another storage read.
     """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
@@ -177,17 +177,16 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
         return True
 
     def is_exact(sub: Subscription, number: int, position: Position) -> bool:
-        if (
-            position < reader_at  # case 1
-            or position in sub.replay  # case 2
-            or (sub.replay_read is not None and set(sub.replay_read.requests) & set(read.waiting))
-        ):
-            return False
+        replays = set(sub.replay_read.requests) if sub.replay_read is not None else set()
+        if position in sub.replay or replays & set(read.waiting):
+            return False  # case 2
         if number not in active(before):
             return sub.normal_read is None  # case 3
         if reader_at < sub.read_position <= position:
             return False  # case 4
-        return not is_asked_for(before, sub, position) or awaits(before, sub, read.number, position)  # case 5
+        if not is_asked_for(before, sub, position):
+            return True
+        return sub.read_position <= position and awaits(before, sub, read.number, position)  # cases 1 and 5
 
     now = cached(after)
     return all(
@@ -204,15 +203,21 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
 INTERVENTIONS = ("connect", "disconnect", "redeliver", "seek", "mark_delete", "acknowledge")
 
 
-def completes_only_uncancelled_reads(s: State, event: Event) -> bool:
-    """Whether storage completes a read, no request fails, and no request of a cancelled normal read completes."""
+def completes_requests_of_good_reads(s: State, event: Event) -> bool:
+    """Whether storage completes a read, no request fails, and no request of a cancelled or failed read completes.
+
+    A cancelled normal read is rewound. A replay read with a failed request ends with its last request: the entries that
+    other requests returned are released, and those that are acknowledged are not replayed.
+    """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return False
-    return all(
-        answer.ok and not (is_normal and (read := s.subscriptions[number].normal_read) is not None and read.cancelled)
-        for answer in event.outcome.answered
-        for number, is_normal in [reader(s, answer.request)]
-    )
+    for answer in event.outcome.answered:
+        number, is_normal = reader(s, answer.request)
+        sub = s.subscriptions[number]
+        read = sub.normal_read if is_normal else sub.replay_read
+        if not answer.ok or (number >= 0 and read is not None and (read.failed or (is_normal and read.cancelled))):
+            return False
+    return True
 
 
 def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
@@ -223,14 +228,14 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
         storage answers          false for an entry of the answer, which may get another `EntryReadCountHandlerImpl`,
                                  and for an entry of a partial cache hit that is read again as a whole, because the
                                  read of one of its gaps has failed. False for every entry if a request fails, or if
-                                 one of a cancelled normal read completes
+                                 one of a cancelled normal read or of a failed replay read completes
         an entry is put back     true for this entry if the copy of the read shares the count
         a read is discarded      true for an entry of the read that will be read again, if its copy shares the count;
                                  false for every other entry
         otherwise                true
     """
     if event.name == "complete_storage_read":
-        if e.position in positions_of_answer(before, event) or not completes_only_uncancelled_reads(before, event):
+        if e.position in positions_of_answer(before, event) or not completes_requests_of_good_reads(before, event):
             return False
         # a step in which storage answers issues a storage read only to read a range again
         again = {Position(r.ledger, i) for r in event.outcome.issued for i in range(r.first, r.last + 1)}
@@ -262,8 +267,9 @@ def count_follows_deliveries_to_come(cfg: Config, before: State, event: Event, a
 
     Not checked: steps in which a consumer connects, disconnects or asks for redelivery, a cursor seeks, or an entry is
     acknowledged; the entries of an answer of storage, and of a partial cache hit that is read again as a whole; steps
-    in which a request to the cache fails, or one of a cancelled normal read completes; discarded entries that are not
-    read again; an entry that is put back, if it was evicted and cached again after it was read.
+    in which a request to the cache fails, or one of a cancelled normal read or of a replay read with a failed request
+    completes; discarded entries that are not read again; an entry that is put back, if it was evicted and cached again
+    after it was read.
     """
     was, now = cached(before), cached(after)
     return all(
