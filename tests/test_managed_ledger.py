@@ -156,7 +156,7 @@ def test_acknowledged_entry_of_failed_replay_read_remains_counted() -> None:
     The request for entry 0 fails. With the request for entry 1, the replay read ends, and entry 2 is not replayed.
     """
     cfg = SHARED._replace(grace_ms=0)
-    s = run(cfg, ("add_entry",), ("add_entry",), *joining(0), ("add_entry",), ("read_more_entries", 0))
+    s = run(cfg, ("add_entry",), ("add_entry",), *joining(0, 6), ("add_entry",), ("read_more_entries", 0))
     s = run(cfg, ("complete_storage_read", 1, True), ("dispatch", 0, "normal"), ("release", 0), ("release", 0), s=s)
     s = run(cfg, ("advance", 1001), ("do_cache_eviction",), ("redeliver", 0, 0), ("read_more_entries", 0), s=s)
     s = run(cfg, ("mark_delete", 0, Position(0, 2)), ("complete_storage_read", 2, False), s=s)
