@@ -29,7 +29,7 @@ from fuzz.mutation.kill_matrix import (
     unmasked_findings,
 )
 from fuzz.mutation.model_checks import _last_answer, killer
-from fuzz.mutation.operators import generated_of, parts_of, source_with
+from fuzz.mutation.operators import code_lines, generated_of, parts_of, source_with
 from fuzz.platform.json import from_json, to_json
 from fuzz.run.checks import all_but
 from fuzz.run.finding import Cause, Difference, Kind
@@ -153,6 +153,17 @@ def test_a_generated_mutant_that_no_longer_applies_is_an_error() -> None:
     gone = generated_of("impl.canary")[0]._replace(occurrence=99)
     with pytest.raises(BadValue, match="no longer applies"):
         source_with(gone)
+
+
+@pytest.mark.parametrize("name", [n for n in subject_names() if equivalents_of(n)])
+def test_every_equivalent_quotes_a_line_of_its_function(name: str) -> None:
+    for module, mutant_id in equivalents_of(name):
+        within = [each for each in parts_of(source_of(module)).values() if mutant_id.startswith(f"{each.name}: ")]
+        assert any(
+            mutant_id.removeprefix(f"{each.name}: ").split(" =>")[0]
+            in " ".join(line.strip() for line in code_lines(each.text))
+            for each in within
+        ), (module, mutant_id)
 
 
 @pytest.mark.nightly

@@ -6,15 +6,18 @@ replacements.
 
 Changes of annotations, type aliases, docstrings, defaults of settings, cache decorators and `strict` of `zip` make no
 mutants. Neither do changes between equivalent comparisons (`_UNORDERED`, `_OF_EMPTY`). The id of a mutant has its
-function and the source before and after the change, but no line number, so it stays valid when lines move.
+function and the source before and after the change, without comments or line numbers, so it stays valid when comments
+change or lines move.
 """
 
 from __future__ import annotations
 
 import ast
 import difflib
+import io
 import itertools
 import textwrap
+import tokenize
 from collections.abc import Container
 from functools import lru_cache
 from typing import NamedTuple
@@ -231,12 +234,22 @@ def _relevant_tree(source: str) -> str | None:
     return ast.dump(tree)
 
 
+def code_lines(source: str) -> list[str]:
+    """Returns the lines of a source without comments. Ids of mutants have none, so they stay valid when one changes."""
+    lines = source.splitlines()
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            row, column = token.start
+            lines[row - 1] = lines[row - 1][:column].rstrip()
+    return lines
+
+
 def _id_and_line(part: Part, changed: str) -> tuple[str, str, int]:
     """Returns the id prefix of a mutant, its id, and its first changed line, from 1.
 
     `changed` is the mutated text of the part.
     """
-    before, after = part.text.splitlines(), changed.splitlines()
+    before, after = code_lines(part.text), code_lines(changed)
     blocks = difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes()
     _, i1, i2, j1, j2 = next(each for each in blocks if each[0] != "equal")
     old = " ".join(line.strip() for line in before[i1:i2])

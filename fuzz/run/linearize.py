@@ -50,9 +50,11 @@ from model.machine import BadValue
 BUDGET_STEPS = 1_000_000
 #: The maximum number of states in a verdict.
 _MOST_STATES = 8
-#: The maximum number of points that each of the passes keeps.
-_MOST_POINTS = (64, 1024, inf)
-#: The maximum number of points that each of the passes with a reduction keeps.
+#: The maximum number of points that each of the passes keeps. The first pass is quick and finds most orders that exist.
+#: The coarse models are searched after the first pass, the reduction after the second.
+_MOST_POINTS = (16, 64, 1024, inf)
+#: The maximum number of points that each of the passes with a reduction keeps. The first one finds out cheaply that the
+#: history has an order with the reduction, which the last one would confirm at a high cost.
 _MOST_REDUCED = (256, inf)
 #: The search forgets its nodes (`_Node`) if it has more than this many, plus four for each point.
 _MOST_NODES = 10_000
@@ -271,13 +273,17 @@ class _Search:
         verdict = Verdict(Result.UNDECIDED, ())
         begin = 0, {((0,) * len(self.lanes), self._node(start)): _Path(0, -inf, None, None)}
         try:
+            blocked: list[Timed | None] = []
             for most in _MOST_POINTS:
                 verdict, begin = self._pass(*begin, most)
-                # after the first undecided pass only: the coarse models, then the reduction
-                if verdict.result is Result.UNDECIDED:
-                    verdict, coarse_models = self._with_coarse_models(verdict, coarse_models), ()
-                if verdict.result is Result.UNDECIDED and reduction is not None:
-                    verdict, reduction = self._with_reduction(verdict, begin, reduction), None
+                blocked.append(verdict.blocked)
+                if verdict.result is Result.UNDECIDED and len(blocked) == 1:
+                    verdict = self._with_coarse_models(verdict, coarse_models)
+                if verdict.result is Result.UNDECIDED and len(blocked) == 2 and reduction is not None:
+                    # two passes that are blocked at the same operation: the history has hardly an order to find
+                    is_likely_wrong = blocked[0] is not None and blocked[0] is blocked[1]
+                    passes = _MOST_REDUCED[-1:] if is_likely_wrong else _MOST_REDUCED
+                    verdict = self._with_reduction(verdict, begin, reduction, passes)
                 if verdict.result is not Result.UNDECIDED:
                     break
             accepts, is_found = self.accepts_with_tally, verdict.result is Result.LINEARIZABLE
@@ -349,16 +355,18 @@ class _Search:
             left -= coarse.steps
         return found
 
-    def _with_reduction(self, found: Verdict, begin: tuple[int, _Points], reduction: Reduction) -> Verdict:
+    def _with_reduction(
+        self, found: Verdict, begin: tuple[int, _Points], reduction: Reduction, passes: Sequence[float]
+    ) -> Verdict:
         """Returns a verdict NOT_LINEARIZABLE if a search with the reduction refutes the history; otherwise `found`.
 
-        `found` is the verdict of a pass, `begin` the index of a return and all points before this return. Raises
-        _OutOfBudget.
+        `found` is the verdict of a pass, `begin` the index of a return and all points before this return, and `passes`
+        the maximum number of points that each pass keeps. Raises _OutOfBudget.
         """
         search, verdict = copy.copy(self), found
         search.accepts, search.reduction = None, reduction
         try:
-            for most in _MOST_REDUCED:
+            for most in passes:
                 verdict, begin = search._pass(*begin, most)
                 if verdict.result is not Result.UNDECIDED:
                     break
