@@ -381,7 +381,11 @@ class Search:
             name, act, index, arguments = move
             try:
                 after, outcome = act(cfg, state, *arguments)
-                form = state if after is state else canonical(cfg, after)
+                # a known state is its own canonical form, so most states need none
+                target = number if after is state else numbers.get(after)
+                if target is None:
+                    form = canonical(cfg, after)
+                    target = numbers.get(form)
             except Exception as problem:
                 self.fail_with_exception("model", name, number, Call(name, arguments), problem)
                 targets.append(number)
@@ -395,7 +399,6 @@ class Search:
                 continue
             if outcome.__class__ is Refused:
                 self.fail_at_call(stutter_difference(name, state, after), number, Call(name, arguments))
-            target = numbers.get(form)
             if target is None:
                 if space.within(form):
                     target = numbers[form] = len(states)
