@@ -120,7 +120,7 @@ def batches_exist_only_with_new_brokers(cfg: Config, s: State) -> bool:
 
 @always(txn_rollout, given=lambda cfg: cfg.operators_follow_steps)
 def no_batch_follows_last_batched_ledger(cfg: Config, s: State) -> bool:
-    """No ledger after the recorded last batched ledger of its store has an undeleted batch."""
+    """If operators follow the steps, no ledger after its store's recorded last ledger has an undeleted batch."""
     return not any(
         store.last_batched_ledger is not None
         and ledger.id > store.last_batched_ledger
@@ -455,7 +455,10 @@ def old_broker_continues_log(cfg: Config, before: State, event: Event, after: St
 
 @eventually(txn_rollout, fair=("turn_flags_off", "reopen_stores", "end_transactions", "trim", "record_last_ledgers"))
 def downgrade_terminates(cfg: Config, s: State) -> bool:
-    """If the steps of a downgrade are fair, eventually all flags are off and every recorded last ledger is trimmed."""
+    """If the steps of a downgrade are fair, PIP-160's steps eventually allow operators to downgrade brokers.
+
+    All flags are then off, and the last ledger of every store is recorded and trimmed.
+    """
     return not any(broker.flag for broker in s.brokers) and all(
         store.last_batched_ledger is not None and store.last_batched_ledger < store.ledgers[0].id for store in s.stores
     )

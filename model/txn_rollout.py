@@ -49,8 +49,8 @@ class Config(NamedTuple):
 
     #: whether operators enable flags and downgrade brokers only when PIP-160's steps allow it; otherwise at any time
     operators_follow_steps: Annotated[bool, Rule(Origin.INFERRED, {False: "PIP-160, Upgrade and Downgrade"})] = True
-    #: when operators record the last ledger that may have batches: after every store was reopened, or as soon as all
-    #: flags are off
+    #: when operators record the last ledger that may have batches. `after_stores_reopened`: when all flags are off and
+    #: no store writes batches any more. `after_flags_off`: as soon as all flags are off
     last_ledgers_recorded: Annotated[
         Literal["after_stores_reopened", "after_flags_off"],
         Rule(Origin.READ, {"after_flags_off": "PIP-160, Downgrade, note 2"}),
@@ -290,7 +290,7 @@ def recovered_entry(e: Entry, deletes_indexes: bool) -> Entry:
     Without batch index deletion, the opening recovers no deletion of a single record: all records of a batch are
     undeleted.
     """
-    # the only record of an entry is undeleted, so its transaction is open
+    # an undeleted entry with one record: its transaction is open, because the end deletes such an entry
     if e.batch < 2:
         return e
     return Entry(e.batch, undeleted_in(e) if deletes_indexes else e.batch, 0)
@@ -396,7 +396,7 @@ def end_transaction(cfg: Config, s: State, store: StoreName, entry: Number) -> S
     """Ends a transaction that has a record in the given entry, and deletes the record, if it can be deleted.
 
     `entry` counts undeleted entries from 0 across all ledgers. The entry is deleted when all its records are deleted.
-    Returns the number of undeleted records of the entry.
+    Returns the number of the entry's records that are still undeleted.
     """
     before = s.stores[store]
     if before.owner is None:
@@ -468,7 +468,9 @@ def canonical(cfg: Config, s: State) -> State:
 # ---- profiles -----------------------------------------------------------------------------------------
 
 reference = txn_rollout.profile(
-    "reference", "PIP-160's steps, flags read at open, batch index deletion always enabled", Config()
+    "reference",
+    "PIP-160's steps, but last ledgers recorded when no store batches; flags read at open; batch index deletion on",
+    Config(),
 )
 shipped = txn_rollout.profile(
     "pulsar-2026-07",

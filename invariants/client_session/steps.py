@@ -212,9 +212,10 @@ def step_returns_what_it_did(cfg: Config, before: State, event: Event, after: St
 
 @always(client_session, given=client_session.is_reference)
 def handler_without_connection_has_no_session(cfg: Config, s: State) -> bool:
-    """A handler without connection has no session, and no command is in flight to it or from it.
+    """A handler without connection has no session, and no command is in flight to the handler.
 
-    A consumer that is not ready has neither permits, nor a read position, nor entries to redeliver.
+    A producer that is not ready has no sends in flight. A consumer that is not ready has no permits, its read position
+    is 0, and it has no entries to redeliver.
     """
     p, c = s.producer, s.consumer
     if any(link.phase in DISCONNECTED and (link.session != "none" or link.down) for link in links(s)):

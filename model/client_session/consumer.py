@@ -34,7 +34,7 @@ def subscribed(cfg: Config, s: State) -> State:
 def with_more_permits(cfg: Config, s: State, permits: int) -> State:
     """`ConsumerImpl.increaseAvailablePermits`: returns the state after the consumer got permits to return.
 
-    The consumer sends FLOW once the permits to return are half of the receiver queue, rounded down, and at least 1.
+    A ready consumer sends FLOW once the permits to return are half of the receiver queue, rounded down, and at least 1.
     """
     c = s.consumer
     available = c.available_permits + permits
@@ -92,7 +92,7 @@ def dispatch_corrupt(cfg: Config, s: State) -> Step[State, int]:
 def acknowledge_elsewhere(cfg: Config, s: State, message: Message) -> Step[State, None]:
     """`ServerCnx.handleAck`: another consumer acknowledges a message of the subscription.
 
-    Refused while the consumer of this client has a session.
+    Refused while this client's consumer has a session, and if the message does not exist or is already acknowledged.
     """
     if s.consumer.link.session == "open" or message >= len(s.log) * cfg.batch_size or message in s.acked:
         return refused(s, "not_enabled", "the message does not exist or is acknowledged, or this consumer has it")

@@ -15,10 +15,10 @@ properties are guarantees of the client. `state.py` has the state. A handler is 
     permits       After SUBSCRIBE the consumer sends FLOW for its whole receiver queue. Later it sends FLOW whenever the
                   application has received half a queue of messages. A batch costs a permit for each of its
                   unacknowledged messages
-    acks          Acks are grouped until a flush, which needs a session. With index acks (`batchIndexAckEnabled`), the
-                  broker can acknowledge single messages of a batch. Without them, the client tracks the acknowledged
-                  messages of a batch, and groups the batch's ack when all its messages are acknowledged. A message that
-                  arrives again while its ack is grouped is dropped
+    acks          Acks are grouped until a flush, which needs a ready consumer. With index acks
+                  (`batchIndexAckEnabled`), the broker can acknowledge single messages of a batch. Without index acks,
+                  the client tracks the acknowledged messages of a batch, and groups the batch's ack when all its
+                  messages are acknowledged. A message that arrives again while its ack is grouped is dropped
     redelivery    A Shared subscription redelivers single entries. An Exclusive subscription redelivers all
                   unacknowledged messages, and the client drops the messages in its receiver queue and in flight
     CLOSE         A handler tries once to connect to the URL of the command, without lookup. If there is no URL, or this

@@ -150,7 +150,9 @@ class Producer(NamedTuple):
     """The producer (`ProducerImpl`)."""
 
     link: Link
-    published: int  # last sequence id known to be stored (`lastSequenceIdPublished`); -1: none
+    #: last sequence id with a receipt (`lastSequenceIdPublished`). Before a receipt: `initial_sequence_id`, or the
+    #: broker's last sequence id; -1: none
+    published: int
     next_sequence_id: int
     pending: tuple[int, ...]  # sequence ids of the messages without result, oldest first
     results: tuple[bool, ...]  # by message, for messages that have a result: whether the message was reported stored

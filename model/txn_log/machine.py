@@ -15,7 +15,8 @@ that message. A persisted cursor is a `PositionInfo`.
                 order. An entry whose write failed may be in the log, too: its records take effect in the next replay
     end         a transaction has the positions of its records; when the transaction ends, these records are deleted
     deletion    an entry is deleted when all its records are deleted. The mark-delete position advances over deleted
-                entries. A ledger is trimmed when the persisted mark-delete position is at its last entry or after it
+                entries. A ledger other than the last is trimmed when the persisted mark-delete position is at the
+                ledger's last entry or after it
     replay      after a restart, the records that are not deleted are read; they take effect by the same rules as after
                 a completed write
     ids         transaction ids are assigned in order. The last assigned id (`max_local_txn_id`) is a field of every
@@ -166,8 +167,8 @@ def add_participant(
 ) -> Step[State, Completions]:
     """`addProducedPartitionToTxn`, `addAckedPartitionToTxn`: adds a partition or subscription to a transaction.
 
-    The status of the transaction is checked when the write of the record completes, and not before the append: if the
-    status is not OPEN, the result is `invalid_status`.
+    The status of the transaction is checked when the write of the record completes, and not before the append: unless
+    the transaction is then ongoing and OPEN, the result is `invalid_status`.
     """
     if s.status != "ready":
         return not_ready(s)
@@ -181,8 +182,8 @@ def update_status(cfg: Config, s: State, txn: Annotated[int, AtLeast(0)], to: Ta
     """`updateTxnStatus`: updates the status of a transaction.
 
     If the transaction already has the new status at the time of the request, the request succeeds without an append.
-    Otherwise the status is checked when the write of the record completes: if the status is not the one that `EXPECTED`
-    names, the result is `invalid_status`.
+    Otherwise the status is checked when the write of the record completes: unless the transaction is then ongoing, with
+    the status that `EXPECTED` names, the result is `invalid_status`.
     """
     if s.status != "ready":
         return not_ready(s)
@@ -257,7 +258,7 @@ def submit(s: State, entry: Entry) -> tuple[State, Completions]:
     """`ManagedLedgerImpl.asyncAddEntry`: submits an entry; in the state `ClosedLedger`, creates a ledger first.
 
     In the states `Fenced` and `WriteFailed`, the entry fails at once and is not in the log. `WriteFailed` becomes
-    `ClosedLedger` (`readyToCreateNewLedger`): the next append creates a ledger (apache/pulsar#10711, #14738).
+    `ClosedLedger` (`readyToCreateNewLedger`): the next entry creates a ledger (apache/pulsar#10711, #14738).
     """
     if s.ledger == "fenced":
         return s, completions_of(entry, "fenced")
@@ -376,7 +377,7 @@ def fail_ledger_creation(cfg: Config, s: State) -> Step[State, Completions]:
 
 @txn_log.fault
 def fence(cfg: Config, s: State, durable: Durable) -> Step[State, Completions]:
-    """`ManagedLedgerFencedException`: another broker has taken the log; later appends and cursor writes fail.
+    """`ManagedLedgerFencedException`: another broker has taken the log; later entries and cursor writes fail.
 
     All entries in flight fail with unknown outcome; the first `durable` ones are in the log. With `ambiguous_append`
     `stops_store`, a ready store stops if there were such entries.

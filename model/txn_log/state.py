@@ -61,9 +61,9 @@ class Config(NamedTuple):
         bool, Setting("acknowledgmentAtBatchIndexLevelEnabled", (("4.0", False), ("4.1", True)))
     ] = True
 
-    #: whether single records of a batched entry can be deleted. `always`: they can. `as_configured`: they can if the
-    #: store was opened with batching, or if `batch_index_acks` is on; otherwise the deletion of a single record is
-    #: ignored, and stored ack sets are not recovered
+    #: whether single records of a batched entry can be deleted. `always`: they can. `as_configured`: they can while
+    #: batching is enabled (`batching_enabled`) or `batch_index_acks` is on; otherwise the deletion of a single record
+    #: is ignored, and stored ack sets are not recovered
     batch_index_deletion: Annotated[
         Literal["always", "as_configured"],
         Rule(
@@ -208,9 +208,10 @@ class Completion(NamedTuple):
     success         the record is durable and has changed its transaction, or an update needed no record
     invalid_status  the record is durable and had no effect: the transaction had ended, or was not in the required
                     status
-    unknown         the append failed, but the record may be durable
-    not_written     the managed ledger was in `WriteFailed`, or could not create a ledger; the record is not in the log
-    fenced          the managed ledger was fenced before the append; the record is not in the log
+    unknown         the write of the entry failed, but the record may be durable
+    not_written     the entry was submitted in the state `WriteFailed`, or the managed ledger could not create a ledger
+                    for it; the record is not in the log
+    fenced          the entry was submitted after the managed ledger was fenced; the record is not in the log
     closed          the store was closed before the record was flushed
     """
 
@@ -227,10 +228,10 @@ class State(NamedTuple):
     #: store rejects all requests until it is reopened
     status: Literal["replaying", "ready", "stopped", "failed"]
     #: the state of the managed ledger (`ManagedLedgerImpl.State`)
-    #: open          `LedgerOpened`: the last ledger accepts appends
-    #: write_failed  `WriteFailed`: a write or the creation of a ledger failed; the next append fails and changes the
+    #: open          `LedgerOpened`: the last ledger accepts entries
+    #: write_failed  `WriteFailed`: a write or the creation of a ledger failed; the next entry fails and changes the
     #:               state to closed
-    #: closed        `ClosedLedger`: the last ledger is full or failed; the next append creates a ledger
+    #: closed        `ClosedLedger`: the last ledger is full or failed; the next entry creates a ledger
     #: fenced        `Fenced`: another broker owns the log
     ledger: Literal["open", "write_failed", "closed", "fenced"]
     batching: bool  # the flag as read when the store was opened

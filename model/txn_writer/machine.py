@@ -20,8 +20,8 @@ fails buffered records. The profiles `pip-160`, `size-is-a-cap` and `flush-on-cl
 Differences from the shipped writer (each a rule of `Config`; see `fuzz/defects/txn_writer.toml`):
   * a record or batch that cannot be serialised fails its callbacks;
   * the future of a second close completes with that of the first;
-  * a closed writer has no buffer. The shipped one keeps its `FlushContext` (the buffered records and their callbacks),
-    although the close has returned the object to a pool, from which another writer may have taken it.
+  * the buffer of a closed writer is empty. The shipped writer keeps its `FlushContext` (the buffered records and their
+    callbacks), although the close has returned the object to a pool, from which another writer may have taken it.
 
 Not modelled:
   * the bytes of an entry, and metrics (`model/txn_writer/wire.py` has both as data);
@@ -172,7 +172,8 @@ def run_add(cfg: Config, s: State, record: Record, out: EffectCollector) -> Stat
     """`internalAsyncAddData`: adds a record to the buffer; a large record flushes the buffer and is written alone.
 
     With `size_limit` `cap`, a record that would make the buffer exceed `max_bytes` also flushes the buffer first. If
-    the exception of this flush escapes, the record is dropped. A writer that is not open fails the record.
+    the exception of a flush before the record escapes, the record is dropped. The record fails if the writer is not
+    open, or if its size cannot be computed.
     """
     if s.status != "open":
         out.fail((record.number,), "closed")
@@ -250,8 +251,8 @@ def execute(cfg: Config, s: State, task: Task, out: EffectCollector) -> State:
 def add(cfg: Config, s: State, size: Size, fails_on: FailsOn) -> Step[State, Effects]:
     """`TxnLogBufferedWriter.asyncAddData`: adds a record.
 
-    The record's callback completes in this call or in a later step. It never completes if the call throws, or if a
-    flush before the record throws (`run_add`). `fails_on` is where the serialisation of the record fails.
+    The record's callback completes in this call or in a later step. The callback never completes if the call throws, or
+    if a flush before the record throws (`run_add`). `fails_on` is where the serialisation of the record fails.
     """
     number, out = s.next_record, EffectCollector()
     record = Record(number, size, fails_on)

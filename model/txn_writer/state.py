@@ -95,7 +95,7 @@ def is_batching(cfg: Config) -> bool:
 FailsOn = Literal["nothing", "size", "single", "batch"]
 #: The trigger of a flush: max records, max size, a large record, max delay, or close.
 Trigger = Literal["records", "size", "large", "delay", "close"]
-#: The result of a callback. ok: success; closed, fenced: the writer is closed or the ledger is fenced (both are
+#: The result of a callback. ok: success; closed, fenced: the writer is not open or the ledger is fenced (both are
 #: `ManagedLedgerFencedException`); write_failed: the write failed; serialization: `ManagedLedgerInterceptException`.
 Outcome = Literal["ok", "closed", "fenced", "write_failed", "serialization"]
 
@@ -222,7 +222,7 @@ class Effects(NamedTuple):
     writes: tuple[Write, ...] = ()
     callbacks: tuple[Callback, ...] = ()
     flushes: tuple[Flush, ...] = ()
-    #: number of close futures that this step completes; a future that is complete when `close` returns it is not
-    #: counted
+    #: number of close futures that this step completes, also the future of the first `close` if it is complete on
+    #: return. A later `close` may return a future that is already complete, which is not counted
     closed: int = 0
     thrown: bool = False  # the call threw an exception
