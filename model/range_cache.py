@@ -11,26 +11,26 @@ the slot in the queue is None, until a pass or `non_evictable_size` drops the sl
 Entry and copies share an `EntryReadCountHandler`. Its expected read count ("read count") is the number of reads still
 to come. When an entry leaves the cache or gets another handler, its copies become `orphaned_copies`.
 
-    put          adds an entry at an absent position, with a wrapper at the tail of the queue. At a cached position (a
-                 duplicate put), adds nothing; with `duplicate_put` "latest_handler", replaces the entry's handler
+    put          adds an entry, with a wrapper at the tail of the queue. If the position is already cached (a duplicate
+                 put), adds nothing; with `duplicate_put` "latest_handler", replaces the cached entry's handler
     get          returns an entry and sets its `accessed`; with `hold`, makes a copy for the caller
     release      releases a copy; decrements the read count if the copy was delivered to a consumer
     time_pass    `evictLEntriesBeforeTimestamp`. Visits wrappers from the head. Drops a detached one (MISSING); ends at
                  an unexpired entry (STOP); moves an entry that is due for requeue to the tail, with a new timestamp
                  (REQUEUE); evicts any other (REMOVE). An entry is expired if its timestamp is before the threshold
-    size_pass    `evictLeastAccessedEntries`. The same for entries of any age; the pass ends (STOP) when enough bytes
+    size_pass    `evictLeastAccessedEntries`. As a time pass, but for entries of any age; ends (STOP) when enough bytes
                  are freed. One pass can visit a requeued entry again
 
 An entry is due for requeue if `accessed` and `extend_ttl_of_recently_accessed` are set, or if it has expected reads (a
 read count of 1 or more) and `requeue_count` is below `max_requeue_times` ("the maximum"). A size pass ignores age,
-except in two designs that were not shipped, where its threshold is now minus the TTL. With `size_pass_requeues_expired`
-false, it evicts expired entries even if they are due. With `retention` "stash", it moves unexpired entries with
-expected reads to `stash`, and no pass requeues.
+except in two designs that were not shipped, for which an entry is expired if it is older than the TTL. With
+`size_pass_requeues_expired` false, a size pass evicts expired entries even if they are due. With `retention` "stash", a
+size pass moves unexpired entries with expected reads to `stash`, and no pass requeues.
 
 Not modelled: cursors (`expected_reads` is an argument: for an added entry, the number of active cursors; for an entry
 read from storage, `getNumberOfCursorsAtSamePositionOrBefore` of the reading cursor); when passes are scheduled; buffers
-and reference counts, except `over_release`; the reuse of wrappers; a defect of the draft with a stash (a size pass
-leaves a stashed entry at the head of the queue, and never ends); memory (`pinned_bytes` in `model/cache_metrics.py`).
+and reference counts, except `over_release`; the reuse of wrappers; a defect of the draft with a stash (a stashed entry
+stays the head of the queue, so a size pass never ends); memory (`pinned_bytes` in `model/cache_metrics.py`).
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Entry(NamedTuple):
 
 
 class OrphanedCopies(NamedTuple):
-    """Copies of an entry that was removed, or whose handler a duplicate put replaced. They share a read count."""
+    """Copies that share a read count (None without a handler). No cached entry shares this count."""
 
     copies: tuple[int, ...]
     expected_reads: int | None
@@ -294,7 +294,7 @@ def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[S
 def put(
     cfg: Config, s: State, cache: Cache, position: Position, bytes: Bytes, expected_reads: int
 ) -> Step[State, bool]:
-    """`RangeCache.put`: inserts an entry, or returns false at a cached position, where `duplicate_put` applies."""
+    """`RangeCache.put`: inserts an entry. At a cached position, returns false, and `duplicate_put` applies."""
     count = initial_count(cfg, expected_reads)
     present = find(s, cache, position)
     if present is None:
@@ -561,7 +561,7 @@ def stash_time_pass(cfg: Config, s: State, threshold_ns: int) -> tuple[State, Re
 
 
 def stash_size_pass(cfg: Config, s: State, bytes_to_free: int) -> tuple[State, Removed]:
-    """Evicts from the stash, then from the queue, until enough bytes are freed; stashes what `must_be_stashed`."""
+    """Evicts from stash, then queue, until enough bytes are freed. Entries that `must_be_stashed` move to the stash."""
     stash: list[Entry] = []
     gone: list[Entry] = []
     freed = head = 0
@@ -622,7 +622,7 @@ def over_release(cfg: Config, s: State, cache: Cache, position: Position) -> Ste
 @range_cache.canonical_form
 def canonical(cfg: Config, s: State) -> State:
     """Renumbers copies in the order of queue, stash and orphaned copies, and makes times relative to now."""
-    if s.now_ns == 0 and s.next_copy == 1:  # nothing to change: no copy was ever made
+    if s.now_ns == 0 and s.next_copy == 1:  # nothing to change: times are relative, and no copy was ever made
         return s
     next_number = 1
 

@@ -5,20 +5,20 @@ Composed of `model/range_cache.py`, `model/entry_cache/shared_reads.py` (`Pendin
 beside this module have its rules for reads and evictions. One step is one call on the cache, one eviction task, or one
 answer of storage. `model/cache_steps` interleaves threads inside such calls.
 
-    insert     caches an entry at an absent position, and adds its bytes to the total size. Rejects an entry at a cached
-               position; the cached entry may get the read count handler of the rejected one
+    insert     caches an entry, and adds its bytes to the total size. If the position is already cached, rejects the
+               entry; the cached entry may get the read count handler of the rejected one
     schedule   after an addition: if the total size is above the trigger (98 % of the maximum) and `evictionInProgress`
                is not set, sets `evictionInProgress` and schedules an eviction task
     task       runs a size check: if the total size is above the trigger, a size pass evicts entries down to the
                watermark. Then clears `evictionInProgress`
     periodic   runs a time pass, then a size check (`doCacheEviction`)
-    read       first acquires permits for the request from the limiter; the request may wait for permits, or fail. Then,
-               if all entries are cached: a cache hit, completed at once
-               if none is cached: joins an outstanding read that overlaps the range; each remaining part is again
-               read by these rules. Without such a read, reads the range from storage
-               if some are cached: a partial cache hit. Holds the cached entries, and reads each gap between or beside
-               them like a range with none cached. If the read of a gap fails or returns too few entries, reads the
-               whole range again
+    read       acquires permits for the request from the limiter; the request may wait for permits, or fail. A request
+               with permits looks its range up:
+               all entries cached: a cache hit, which completes at once
+               none cached: if an outstanding storage read overlaps the range, the request joins that read for the
+               common part, and looks the rest up again. Otherwise the request reads the range from storage
+               some cached: a partial cache hit. The request holds the cached entries, and reads each gap as a range
+               with none cached. After a gap's read fails or is too short, the request reads the whole range again
     storage    completes or fails a read; entries with expected reads are cached. Fault: storage returns too few
                entries, and possibly an unexpected one (a duplicate, or an entry that was not requested)
 
@@ -31,10 +31,9 @@ completes, the reader gets them: they become open copies, numbered from 1 up.
 In the code, `cache` is the number of a topic, and `range_cache` the number of a range cache. `model/range_cache.py`
 knows no topics: the field `cache` of its `Entry` is the number of a range cache.
 
-Not modelled: cursors (`expected_reads` is an argument; the broker asks the active cursors when the storage read
-completes: `getNumberOfCursorsAtSamePositionOrBefore`); copying on insert; ledgers that grow during a read; values
-deallocated while cached (see `model/range_cache.py`); threads. What shipped versions do after a faulty answer of
-storage is modelled by two rules only: `short_answer`, for a partial cache hit, and `caches_unexpected_entries`.
+Not modelled: cursors (`expected_reads` is an argument; see `model/range_cache.py`); copying on insert; ledgers that
+grow during a read; values deallocated while cached (see `model/range_cache.py`); threads. What shipped versions do
+after a faulty answer of storage is modelled by two rules only: `short_answer` and `caches_unexpected_entries`.
 """
 
 from __future__ import annotations
@@ -162,8 +161,8 @@ def insert(
 ) -> Step[State, bool]:
     """`RangeEntryCacheImpl.insert`: caches an entry if its position is absent; returns whether it did.
 
-    Otherwise, `insert_duplicate` applies. An insert is never rejected for lack of space. A disabled cache takes no
-    entry.
+    At a cached position, `insert_duplicate` applies. An insert is never rejected for lack of space. A disabled cache
+    takes no entry.
     """
     s, range_cache = get_entry_cache(s, cache)
     if range_cache == DISABLED:
@@ -284,9 +283,9 @@ def answer_oddly(
 ) -> Step[State, Reading]:
     """Storage returns only the first `entries` entries of a read, and possibly an unexpected entry.
 
-    The unexpected entry is not delivered; it is cached only with `caches_unexpected_entries`. An answer with too
-    few entries completes no joined range and no partial cache hit (see `settle`). Any other request completes with
-    fewer entries.
+    The unexpected entry is not delivered; it is cached only with `caches_unexpected_entries`. A request for a missing
+    entry completes without that entry, unless the request is a partial cache hit or has joined a read for only a part
+    of its range (see `settle`).
     """
     r = outstanding(s, storage_read)
     if r is None:
@@ -389,7 +388,7 @@ def invalidate_entries_before(cfg: Config, s: State, cache: Cache, position: Pos
 def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[State, None]:
     """`invalidateAllEntries`: removes a topic's entries of a ledger.
 
-    The topic's outstanding reads of the ledger are no longer joined.
+    Outstanding reads of the ledger for the topic's range cache can no longer be joined.
     """
     s, range_cache = get_entry_cache(s, cache)
     s = remove(cfg, s, entries_of(s, range_cache, lambda e: e.position.ledger == ledger))
@@ -400,14 +399,14 @@ def invalidate_ledger(cfg: Config, s: State, cache: Cache, ledger: int) -> Step[
 def clear_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]:
     """`RangeEntryCacheImpl.clear`: removes all entries of a topic.
 
-    Outstanding reads of the topic are no longer joined.
+    Outstanding reads for the topic's range cache can no longer be joined.
     """
     s, range_cache = get_entry_cache(s, cache)
     return emptied(cfg, s, range_cache), None
 
 
 def emptied(cfg: Config, s: State, range_cache: int) -> State:
-    """Returns the state without the entries of a range cache; outstanding reads for it are no longer joined."""
+    """Returns the state without the entries of a range cache; outstanding reads for it can no longer be joined."""
     s = remove(cfg, s, entries_of(s, range_cache, lambda e: True))
     return s._replace(reads=without_joining(s.reads, range_cache, None)) if s.reads and range_cache >= 0 else s
 
@@ -488,7 +487,7 @@ def canonical(cfg: Config, s: State) -> State:
 
     Range caches of topics come first, then removed ones that still hold or await entries. Held copies are numbered in
     the order of their requests. Open copies are numbered in the order of the limiter's grants, then of the removal
-    queue, then of the orphaned copies, whose entries have left the cache or have got another handler.
+    queue, then of the groups of orphaned copies.
     """
     s = s._replace(counters=Counters())
     return canonical_form.renumber_copies(
@@ -501,9 +500,9 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
     """Returns the topics' caches, the removal queue, open copies with read counts, reads, eviction, and metrics."""
     seen: dict[str, Any] = ranges.observe(derived(cfg).ranges, s.ranges)
     disabled, empty = {"disabled": True, "bytes": 0}, {"entries": 0, "bytes": 0, "keys": []}
-    # An ABSENT cache is shown as the cache that the next use would create. `removal_queue` names a range cache by its
-    # topic; a slot begins with its range cache, and is None for a detached wrapper. Held copies, with numbers below 0,
-    # are not shown.
+    # An ABSENT cache is shown as the cache that the next use would create. A slot of `removal_queue` is None for a
+    # detached wrapper; in any other slot, the topic replaces the range cache, the first item. Held copies (numbers
+    # below 0) are not shown.
     unused = disabled if s.max_bytes == 0 else empty
     return {
         "total_bytes": s.total_bytes,

@@ -7,8 +7,8 @@ outstanding until storage answers; several requests may wait for one storage rea
     read_range        holds cached entries and reads each gap
     join_or_read      joins an outstanding read (`PendingReadsManager`), or reads from storage
     receive_entries   holds entries from storage for all waiting requests, and caches them if reads are expected
-    settle            when all parts of a range are settled ("found" or "failed"), completes the range; or releases its
-                      held copies, and then fails the range or reads it again
+    settle            when all parts of a range are settled ("found" or "failed"): completes the range, if all entries
+                      are held; otherwise releases the held copies, and fails the range or reads it again
     deliver           completes a request: its held copies become open copies of the reader
 
 `range_cache` is the number of a range cache. The field `cache` of an `Entry` is such a number, too. The field `cache`
@@ -108,7 +108,7 @@ def cached_range(caches: ranges.State, range_cache: int, ledger: int, first: int
 def join_or_read(
     cfg: Config, s: State, request: Request, first: int, last: int, effects: Effects
 ) -> tuple[State, Part]:
-    """`PendingReadsManager.readEntries`: joins an outstanding read that overlaps a range, or reads it from storage.
+    """`PendingReadsManager.readEntries`: joins an outstanding read that overlaps the range, or issues a storage read.
 
     If the outstanding read covers only a part of the range, `read_range` reads the rest, which the cache may have by
     now. Returns the state, and the part of the request for this range.
@@ -165,11 +165,11 @@ def read_from_storage(
 def receive_entries(
     cfg: Config, s: State, storage_read: StorageRead, entry_count: int, wanted: tuple[tuple[int, int], ...]
 ) -> tuple[State, list[tuple[Held, ...]]]:
-    """`readFromStorage`: creates a read count handler for each entry, and caches the entry if reads are expected.
+    """`readFromStorage`: holds copies of the entries for the waiting parts; caches the entries if reads are expected.
 
-    Storage has returned the first `entry_count` entries of the read. If the cache is disabled, no reads are expected.
-    `wanted` has the first and last entry of each waiting part. Returns the state, and for each of these parts the held
-    copies of its entries. The copies of an entry share one handler with the inserted entry.
+    Storage has returned the first `entry_count` entries of the read. `wanted` has the first and last entry of each
+    waiting part. Returns the state, and for each of these parts the held copies of its entries. If reads are expected,
+    an entry and its copies share one read count handler; otherwise, and in a disabled cache, they have none.
     """
     stored = derived(cfg).stored[storage_read.cache, storage_read.ledger]
     expected_reads = storage_read.expected_reads if storage_read.range_cache >= 0 else 0
@@ -246,7 +246,7 @@ def cache_unexpected_entry(cfg: Config, s: State, r: StorageRead, position: Posi
 def answer(
     cfg: Config, s: State, r: StorageRead, entry_count: int | None, unexpected: Sequence[Position] = ()
 ) -> tuple[State, Reading]:
-    """Returns the step in which storage answers a read with the first `entry_count` entries of the read's range.
+    """Returns state and effects after storage answers a read with the first `entry_count` entries of the read's range.
 
     If `entry_count` is None, the read fails. `unexpected` has the positions of further entries of the answer; these
     entries are cached if reads are expected. The waiting requests continue in the order of their arrival.
@@ -391,7 +391,7 @@ def renumbered(s: ranges.State, open_numbers: dict[int, int]) -> tuple[ranges.St
 
 
 def release_permits(cfg: Config, s: State, request: int, effects: Effects) -> State:
-    """Returns the permits of a request to the limiter, and then starts queued requests.
+    """Gives the permits of a request back to the limiter, and then starts queued requests.
 
     Does nothing if no request holds permits, for instance because the limiter is switched off.
     """

@@ -1,4 +1,4 @@
-"""Limiter of the bytes of the reads in flight (`InflightReadsLimiter`): a read needs a permit for each byte.
+"""Limiter of the bytes of the reads in flight (`InflightReadsLimiter`): a read needs a permit per estimated byte.
 
 Source: the class in Pulsar 4.1; requests are queued since apache/pulsar#23901. Settings:
 `managedLedgerMaxReadsInFlight*`. In every profile, a read of a disabled cache needs permits, too (in Pulsar since
@@ -33,7 +33,7 @@ class Waiting(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """Permits that a request holds until the request fails, or until the reader has released all delivered entries."""
+    """Permits that a request holds while it is pending, and then until all its delivered entries are released."""
 
     request: int
     permits: int  # bytes

@@ -42,7 +42,7 @@ class Part(NamedTuple):
     kind: Literal["found", "failed", "permits", "awaited", "joined", "mixed"]
     first: int
     last: int
-    read: int = 0  # awaited: number of the outstanding read
+    read: int = 0  # awaited: number of the outstanding read; otherwise 0
     held: tuple[Held, ...] = ()  # found: the entries, in order
     parts: tuple[Part, ...] = ()  # joined, mixed: in order
 
@@ -52,7 +52,7 @@ class StorageRead(NamedTuple):
     """An outstanding read: storage has not completed it."""
 
     number: int
-    range_cache: int  # number of the range cache into which the entries are inserted; negative for none
+    range_cache: int  # number of the range cache into which the entries are inserted; negative if disabled
     cache: int  # number of the topic
     ledger: int
     first: int
@@ -67,7 +67,7 @@ class Request(NamedTuple):
     """A pending read request."""
 
     number: int
-    range_cache: int  # number of the range cache that is read; negative for none
+    range_cache: int  # number of the range cache that is read; negative if disabled
     cache: int  # number of the topic
     ledger: int
     expected_reads: int
@@ -136,7 +136,7 @@ def candidate(
 
 
 def without_joining(reads: tuple[StorageRead, ...], range_cache: int, ledger: int | None) -> tuple[StorageRead, ...]:
-    """Returns the reads; those for a range cache and a ledger can no longer be joined. None stands for all ledgers.
+    """Makes the reads of a ledger (None: of all ledgers) for a range cache unjoinable; returns all reads.
 
     Source: `PendingReadsManager.invalidateLedger` and `clear`.
     """

@@ -105,8 +105,8 @@ class Config(NamedTuple):
     size_pass_requeues_expired: Annotated[
         bool, Rule(Origin.READ, {False: "evictLeastAccessedEntries(sizeToFree, expirationTimestamp), PIP-430"})
     ] = True
-    #: with `duplicate_put` "keep", an entry from storage is rejected if its position is cached. Whether this rejection
-    #: decrements the read count that the rejected entry shares with the reader's copies
+    #: whether the rejection of an entry from storage, because its position is cached, decrements the read count that
+    #: the rejected entry shares with the reader's copies. Only with `duplicate_put` "keep"
     rejection_marks_read: Annotated[
         bool, Rule(Origin.RECORDED, {True: "RangeEntryCacheImpl.insert, 4.1 to master 2026-07"})
     ] = False
@@ -179,7 +179,7 @@ class State(NamedTuple):
     limiter: Limiter
     next_request: int  # number of the next request
     next_read: int  # number of the next storage read
-    next_held: int  # number of the next held copy: -1, then -2 and so on
+    next_held: int  # number of the next copy that is held for a pending request: -1, then -2 and so on
     counters: Counters
 
 
@@ -269,7 +269,7 @@ class Reading(NamedTuple):
 
 
 class Released(NamedTuple):
-    """The read count after a release, and the effects of queued requests that start or time out because of it."""
+    """The read count after a release, and the effects of the queued requests that the release starts or fails."""
 
     expected_reads: int | None
     issued: tuple[Issued, ...]
