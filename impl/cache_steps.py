@@ -22,7 +22,7 @@ from model.machine import Refused
 
 
 class Wrapper:
-    """`RangeCacheEntryWrapper` and its lock. If `released` is set, the value was deallocated while it was cached."""
+    """`RangeCacheEntryWrapper` and its lock. `released`: the value was deallocated while the wrapper was mapped."""
 
     __slots__ = ("accessed", "holder", "key", "number", "pooled", "released")
 
@@ -489,7 +489,6 @@ class CacheThreads:
         return False
 
     def set_accessed(self, reader: int) -> Refused | None:
-        """Sets `accessed`. O(1)."""
         me = self._lookups[reader]
         if me.at != "set_accessed" or me.wrapper is None:
             return ELSEWHERE

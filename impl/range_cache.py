@@ -6,8 +6,8 @@ Implements the `reference` rules and all settings of `model/range_cache`:
               finds detached; it does not depend on the number of caches and entries
     cache     ledger -> page of 64 entry ids -> wrapper: O(1) insertion and lookup; a range costs as much as
               `PagedRangeCache.between`
-    handler   one object shared by a wrapper and the open copies of its entry. If an entry has no handler in the model,
-              its object has no count (None)
+    handler   one object shared by a wrapper and open copies of its entry; a duplicate put gives the wrapper another
+              one. If an entry has no handler in the model, its object has no count (None)
 
 Complexities count dictionary and queue operations as one.
 """

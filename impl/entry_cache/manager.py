@@ -159,7 +159,7 @@ class EntryCaches:
     # ---- the total, and eviction
 
     def _update_trigger(self) -> None:
-        """Sets `_trigger`: an eviction is due when the total size is above it."""
+        """Sets `_trigger`, 98 % of the maximum size."""
         self._trigger = int(TRIGGER_SHARE * self._max_bytes)
 
     def _get_entry_cache(self, cache: int) -> int:
@@ -182,7 +182,10 @@ class EntryCaches:
         return removed.entries
 
     def _size_check(self) -> int:
-        """Runs a size pass if one is due; returns the number of entries evicted. Cost as `RangeCaches.size_pass`."""
+        """Runs a size pass if the total is above trigger and watermark; returns the number of entries evicted.
+
+        Cost as `RangeCaches.size_pass`.
+        """
         total = self.total_bytes
         bytes_to_evict = total - int(self._watermark * self._max_bytes)
         if total <= self._trigger or bytes_to_evict <= 0:
@@ -191,7 +194,7 @@ class EntryCaches:
         return self._account_for_removed(cast("Removed", self._ranges.size_pass(bytes_to_evict)))
 
     def _add(self, wrapper: Wrapper) -> None:
-        """Caches an entry whose position is absent. If an eviction is due, queues or runs one. O(1)."""
+        """Caches an entry. If the total is above the trigger and no task is queued, queues or runs one. O(1)."""
         self._ranges.add(wrapper)
         self._insertions += 1
         self.total_bytes += wrapper.bytes

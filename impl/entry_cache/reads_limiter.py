@@ -1,7 +1,7 @@
 """Limits the bytes of reads in flight: `InflightReadsLimiter`, as in `model/entry_cache/reads_limiter.py`.
 
-A request gets permits for the bytes that it reads, or waits for them. A dictionary maps each request to its permits,
-and another maps each copy to its request, so the cost of a release does not depend on the number of reads in flight.
+A request gets permits for its estimated bytes, or waits for them. A dictionary maps each request to its permits, and
+another maps each copy to its request, so the cost of a release does not depend on the number of reads in flight.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Guarantees of the entry cache: sizes, insertion, eviction, removal, metrics; then coverage goals and liveness.
 
-`permits.py`, `reads.py`, `names.py` and `settings.py` beside this module have the other guarantees. If an insertion
-makes the total size exceed the trigger, 98 % of the maximum, it schedules an eviction task; the task evicts down to the
-watermark. The task runs "at once", in the same step, if `eviction_task` is "immediate". Copies of entries that are held
-for pending requests have negative numbers; open copies, which readers have, have positive numbers.
+`permits.py`, `reads.py`, `names.py` and `settings.py` beside this module have the other guarantees. An insertion that
+leaves the total size above the trigger, 98 % of the maximum, schedules an eviction task unless one is scheduled. The
+task evicts down to the watermark. If `eviction_task` is "immediate", tasks run "at once", in the step of the insertion.
+Copies that are held for pending requests have negative numbers; open copies, which readers have, have positive ones.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ def eviction_is_scheduled_exactly_above_trigger(cfg: Config, before: State, even
 
 @always(entry_cache, given=lambda cfg: not tasks_queued(cfg))
 def immediate_eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If tasks run at once: a step that adds bytes leaves a total size at most the trigger, or at most the watermark.
+    """If tasks run at once, a step that raises the total size ends at or below the trigger, or the watermark.
 
     Exception: no entry is left to evict.
     """
@@ -192,7 +192,7 @@ def immediate_eviction_reaches_watermark(cfg: Config, before: State, event: Even
 
 @always(entry_cache, on=EVICTIONS)
 def eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a task or the periodic eviction, the total size is at most the trigger, or at most the watermark.
+    """A task or the periodic eviction ends with the total size at or below the trigger, or the watermark.
 
     Exception: no entry is left to evict.
     """
@@ -212,8 +212,8 @@ def eviction_frees_no_more_than_needed(cfg: Config, before: State, event: Event,
 def periodic_eviction_below_trigger_keeps_due_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The periodic eviction removes an entry that is due for requeue only if the total size is above the trigger.
 
-    An expired entry is due for requeue if it has expected reads and was requeued fewer times than the maximum, or if it
-    was accessed and recent access extends the TTL.
+    An expired entry is due for requeue if it has expected reads and its `requeueCount` is below the maximum, or if it
+    was accessed and recent access extends the TTL. The total size is that before the time pass.
     """
     caches = before.ranges
 

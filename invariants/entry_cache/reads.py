@@ -281,7 +281,7 @@ def storage_read_is_joinable_until_removal_or_failure(cfg: Config, before: State
 
 @always(entry_cache, on=("read_one",))
 def single_read_caches_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read of one entry, as for a replay, caches nothing."""
+    """`read_one`, the read of a replay, caches nothing."""
     return by_key(after).keys() <= by_key(before).keys()
 
 

@@ -11,9 +11,9 @@ from model.entry_cache.state import Config, State
 
 @always(entry_cache)
 def time_and_settings_change_only_by_their_actions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The clock and each dynamic setting change only by their own action, to the given value.
+    """The clock and each dynamic setting change only by their own action, which changes nothing else.
 
-    The action changes nothing else.
+    `advance` adds its argument to the clock; a setter gives its setting the given value.
     """
     value: Any = event.arguments.get("value")
     ranges = before.ranges

@@ -10,7 +10,7 @@
     removal      a removal by position: `remove_range`, `invalidate_ledger` or `clear`
     trigger      `evictionTriggerThreshold`, 98 % of `max_bytes`
     size check   `evict_to_watermark`
-    size pass    the action `size_pass`, or a size check that finds the total above the trigger
+    size pass    the action `size_pass`, or a size check that finds the total above trigger and watermark
     pass         a time pass or a size pass
 """
 

@@ -119,8 +119,8 @@ def insert(
     """`RangeCache.put`: fills a pooled wrapper under its lock and maps it; returns whether the position was free.
 
     If the position was not free, the wrapper is recycled. Filling does not clear `accessed`, which a late lookup may
-    have set. With `published_first="queue"`, this step queues the wrapper, does not test the position and returns true.
-    With `put_is_atomic=False`, this step tests the position. In both cases, `publish` maps the wrapper later.
+    have set. Two rules leave the mapping to `publish`. With `put_is_atomic=False`, this step only tests the position
+    and fills the wrapper. With `published_first="queue"`, it fills and queues the wrapper, and returns true.
     """
     if s.inserts[inserter].at != "idle":
         return s, ELSEWHERE
@@ -145,11 +145,11 @@ def insert(
 
 @cache_steps.action
 def publish(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
-    """`addEntry`: offers the mapped wrapper to the removal queue, which is unbounded.
+    """`addEntry`: offers the mapped wrapper to the removal queue, which is unbounded; returns true.
 
-    If `insert` did not map the wrapper, the thread is at `put`: this step maps the wrapper, or returns false if another
-    wrapper is mapped at the position. With `put_is_atomic=False`, the thread then offers the wrapper in any case. With
-    `published_first="queue"`, the wrapper is already queued; a step that returns false recycles the wrapper.
+    A wrapper that `insert` did not map (at `put`) is mapped instead; the step returns whether the position was free. If
+    it was not: with `put_is_atomic=False`, the thread goes on to offer the wrapper in any case; with
+    `published_first="queue"`, the wrapper is already queued, and is recycled.
     """
     i = s.inserts[inserter]
     if i.wrapper is None or i.key is None or i.at == "count":  # neither at `put` nor at `offer`

@@ -117,9 +117,9 @@ class Config(NamedTuple):
 class Wrapper(NamedTuple):
     """`RangeCacheEntryWrapper`."""
 
-    key: int | None  # key of the entry; None if the entry was removed or the wrapper is in the pool
-    accessed: bool  # whether a lookup has set `accessed` since the wrapper was recycled or requeued
-    released: bool  # whether the value was deallocated (`over_release`) while the entry was cached
+    key: int | None  # key of the entry; None after `markRemoved`, and in the pool
+    accessed: bool  # set by a lookup; cleared by a requeue and by recycling
+    released: bool  # whether the value was deallocated (`over_release`) while the entry was mapped
     pooled: bool  # whether the wrapper is in the pool, available to an insert
 
 
