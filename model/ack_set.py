@@ -14,10 +14,9 @@ unacknowledged message, and a clear bit is an acknowledged message. Missing word
               an empty one, acknowledges the whole entry and is the largest of the entry
 
 State: the bit sets in use, one for each open batch. `open_batch` creates a bit set and returns the number of the batch;
-later calls take this number. `recycle` removes the bit set. All batches have the same size, `batch_size`. If
-`batch_size` is 0, the size is unknown; an ack set is then as long as its words. If the size is known, a call that reads
-or changes bits of a bit set beyond the batch is rejected. Exceptions: `next_set_bit` and `next_clear_bit` may start
-beyond the batch. The calls that take no number of a batch take ack sets of any length.
+later calls take this number. `recycle` removes the bit set. All batches have the same size, `batch_size`; if it is 0,
+the size is unknown. If the size is known, an index, a range or words beyond the batch are rejected. Only `next_set_bit`
+and `next_clear_bit` may begin there. The calls that take no number of a batch take ack sets of any length.
 
 A mask is an ack set as one non-negative integer of any length: bit i is message i. `model/batch_acks` and the
 transaction models use the functions on masks.
@@ -327,8 +326,7 @@ def is_ack_set_empty(cfg: Config, s: State, ack_set: AckSet) -> Step[State, bool
 def is_ack_set_overlap(cfg: Config, s: State, current: AckSet | None, other: AckSet | None) -> Step[State, bool]:
     """Returns whether a message is acknowledged by both ack sets (`isAckSetOverlap`).
 
-    Returns False if an ack set is null, although a position without ack set acknowledges its whole entry. If the batch
-    size is unknown, the batch is as long as the longer array.
+    Returns False if an ack set is null, although a position without ack set acknowledges its whole entry.
     """
     if current is None or other is None:
         return s, False
@@ -336,7 +334,10 @@ def is_ack_set_overlap(cfg: Config, s: State, current: AckSet | None, other: Ack
 
 
 def compared_bits(cfg: Config, current: AckSet, other: AckSet) -> int:
-    """Returns the number of leading bits in which an overlap is determined."""
+    """Returns the number of bits, from bit 0 on, in which an overlap is determined.
+
+    Within a batch of unknown size, these are the bits of the longer array.
+    """
     if cfg.overlap == "words_of_both":
         return _WORD * min(len(words_of(mask_of(current))), len(words_of(mask_of(other))))
     return cfg.batch_size or _WORD * max(len(current), len(other))

@@ -71,7 +71,7 @@ def without_txn(pending: tuple[TxnAcks, ...], txn: int) -> tuple[TxnAcks, ...]:
     return tuple([each for each in pending if each.txn != txn])
 
 
-# ---- requests whose records are not known to be durable ---------------------------------------------------
+# ---- requests whose records are buffered or in flight -------------------------------------------------
 
 
 def buffered_or_in_flight(s: State) -> list[Request]:
@@ -82,7 +82,7 @@ def buffered_or_in_flight(s: State) -> list[Request]:
 def buffered_or_in_flight_acks(cfg: Config, s: State, *, cumulative: bool) -> list[LogRecord]:
     """Returns the ack records of one type that are in flight or buffered, in log order.
 
-    Returns none if conflicts are detected after the append: these acks then do not count as pending.
+    Returns an empty list if conflicts are detected after the append: these acks then do not count as pending.
     """
     if cfg.conflict_check == "after_append":
         return []
@@ -147,7 +147,7 @@ def overlaps(cfg: Config, ack: PositionAck, pending: PositionAck) -> bool:
     if pending.ack_set is None:
         return cfg.batch_index_of_pending_entry_conflicts
     both = messages_of(cfg, ack) & messages_of(cfg, pending)
-    if cfg.overlap_check == "trimmed_words":  # compares only messages in the words that are left after trimming
+    if cfg.overlap_check == "trimmed_words":  # the words of the pending ack set without the zero words at the end
         both &= bits_below(64 * len(words_of(pending.ack_set)))
     return both != 0
 

@@ -5,8 +5,8 @@ positions in the log: no record up to the log position acks an entry after the t
 persisted mark-delete position reaches the topic position, the log is mark-deleted at the log position. The index is
 checked only when a log entry is appended or replayed.
 
-The index counts the records that are appended or replayed after it got its last key. When a log entry with acks raises
-this count to `max_index_lag` or more, the index gets a key for this log entry. `max_index_lag` grows with the number of
+The index counts the records that are appended or replayed after it got its last key. If this count is `max_index_lag`
+or more after a log entry with acks, the index gets a key for this log entry. `max_index_lag` grows with the number of
 keys (`LogIndexLagBackoff`): with exponent 1, n records have in the order of sqrt(n) keys.
 
 Log positions count from the first entry after the log's mark-delete position; a mark-delete shifts them.
@@ -43,7 +43,7 @@ class LogIndex(NamedTuple):
 
     current_lag: int  # number of records since the last key was added (`currentIndexLag`)
     max_index_lag: int  # lowest value of `current_lag` at which a log entry with acks adds a key (`maxIndexLag`)
-    max_ack_position: int  # last entry of the topic that any record acks; -1 if none (`maxAckPosition`)
+    max_ack_position: int  # last entry of the topic that any record so far acks; -1 if none (`maxAckPosition`)
     keys: tuple[Key, ...]  # ascending in both positions
 
 
@@ -80,9 +80,9 @@ def with_entry(backoff: LagBackoff, index: LogIndex, records: int, ack_position:
 
 
 def without_acked(backoff: LagBackoff, index: LogIndex, first_unacked: int) -> tuple[LogIndex, int]:
-    """`MLPendingAckStore.clearUselessLogData`: removes the keys that the mark-delete position has reached.
+    """`MLPendingAckStore.clearUselessLogData`: removes the keys that the persisted mark-delete position has reached.
 
-    `first_unacked` is the first entry after the mark-delete position. Returns the index, and the number of log entries
+    `first_unacked` is the first entry after this position. Returns the index, and the number of log entries
     to mark-delete: those up to the log position of the last removed key.
     """
     removed = sum([key.ack_position < first_unacked for key in index.keys])

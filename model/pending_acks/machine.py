@@ -24,7 +24,7 @@ stays pending until a commit or abort of the transaction is applied, or the hand
                      entry. When the entry is durable, its records are applied and the futures of the requests complete,
                      in order
     trimming         a prefix of the log is mark-deleted if all its acks are at or before the cursor's persisted
-                     mark-delete position. A sparse index lists the prefixes that are compared (`log_index.py`)
+                     mark-delete position. A sparse index lists the prefixes that come into question (`log_index.py`)
     status           none (not opened yet), initializing (a replay runs, requests are queued), ready, error, or closed
 
 A message is pending in at most one transaction, whatever the ack types (apache/pulsar#4265). An ack set is a mask, in
@@ -40,8 +40,8 @@ Main differences from shipped brokers (each a rule of `Config`, with its reason;
   * after every commit or abort, the handle aborts every transaction that has pending acks and an id at or below the low
     watermark;
   * a replay reads the whole log or fails, and drops only acks that the persisted cursor has.
-As in the shipped broker, the end of a transaction deletes no records. According to PIP-160's text (profile `pip-160`),
-it deletes those of the transaction.
+As in the shipped broker, a commit or abort deletes no records. In PIP-160's text (profile `pip-160`), a commit or abort
+deletes the records of its transaction.
 
 Kinds of unsuccessful outcomes: `conflict` is `TransactionConflictException`, `not_ready` is
 `ServiceUnitNotReadyException`. The other kinds are not errors of Pulsar: `illegal_argument` is an argument that the
@@ -180,8 +180,8 @@ def taken(cfg: Config, s: State, request: Request) -> tuple[State, Reply, str]:
         if why:
             return s, Reply(request.number, "conflict"), why
         return with_append(cfg, s, request), Reply(request.number, "queued"), ""
-    # A commit or abort record has an ack type, too: Cumulative if the transaction has the latest cumulative ack. The
-    # reference ends the acks of both types, whatever this type is.
+    # A commit or abort record has an ack type, too: Cumulative if the transaction has the latest cumulative ack. In the
+    # reference, the type has no effect.
     latest = pending_cumulative_ack(cfg, s)
     is_cumulative = latest is not None and latest.txn == record.txn
     # In a shipped broker, if another transaction has a cumulative ack, a commit completes without a record
@@ -361,7 +361,7 @@ def with_low_watermark(cfg: Config, s: State, low_watermark: int, had_individual
 
 
 def stale_txns(cfg: Config, s: State) -> list[int]:
-    """Returns the transactions that have pending acks, and an id up to the low watermark, and are now to be aborted.
+    """Returns the transactions that are now to be aborted: they have pending acks, and an id up to the low watermark.
 
     A transaction whose abort is already buffered or in flight is left out. With `low_watermark_aborts` "from_first",
     only the first transaction of `individual_acks` is considered, and only if no internal abort is buffered or in
@@ -491,9 +491,10 @@ def write_fails(cfg: Config, s: State, durable: bool) -> Step[State, Effects]:
 def with_failed_ack(s: State, record: LogRecord) -> tuple[State, str]:
     """Returns the state of master 2026-07 after a failed append, and the result of the request.
 
-    An individual ack becomes pending without a check for conflicts. A cumulative ack becomes pending if no cumulative
-    ack is pending, or if the pending one is of the same transaction and before it. A commit or abort changes nothing.
-    The result is '' if the request's future never completes.
+    A cumulative ack becomes pending if no cumulative ack is pending, or if the pending one is of the same transaction
+    and before it. An individual ack becomes pending without a check for conflicts. Exception: if it has a batch-index
+    ack of an entry that is pending as a whole, nothing changes, and the request's future never completes (result '').
+    A commit or abort changes nothing.
     """
     if record.op != "ack":
         return s, "failed"

@@ -90,7 +90,7 @@ def with_replayed_acks(cfg: Config, s: State, record: LogRecord) -> State:
         return s
     acks = record.acks
     if cfg.replay_drops == "record":
-        # the record has no conflict with pending acks (see above), so `conflict` compares it with the cursor in memory
+        # the record has no conflict with pending acks (see above), so `conflict` finds only those with the cursor
         acks = () if conflict(cfg, s, record) else acks
     else:
         durable = s.durable_cursor

@@ -42,7 +42,7 @@ class Config(NamedTuple):
     ] = True
     #: whether records are buffered and share a log entry
     batched_writes: Annotated[bool, Setting("transactionPendingAckBatchedWriteEnabled", False)] = True
-    #: number of records after which the log index gets its first key
+    #: lowest number of records at which the log index gets its first key
     min_lag: Annotated[int, AtLeast(1), Setting("transactionPendingAckLogIndexMinLag", 500)] = 500
     #: maximum of the `LogIndexLagBackoff`; None: no maximum (`MLPendingAckStore` passes `Long.MAX_VALUE`)
     max_lag: Annotated[int, AtLeast(1)] | None = None
@@ -71,8 +71,8 @@ class Config(NamedTuple):
     ] = "before_append"
     #: What happens after a failed append. The record may be durable: BookKeeper can recover an entry whose write was
     #: reported as failed, also after a fence. `fail_handle`: the status becomes error; a reopened handle replays what
-    #: is durable. `apply`: an ack becomes pending all the same, a commit or abort changes nothing; the status stays
-    #: ready. Memory can then differ from the log until the next replay.
+    #: is durable. `apply`: the status stays ready, an ack becomes pending all the same (`with_failed_ack` has the
+    #: exceptions), a commit or abort changes nothing. Memory can then differ from the log until the next replay.
     failed_append: Annotated[
         Literal["fail_handle", "apply"],
         Rule(
@@ -97,19 +97,20 @@ class Config(NamedTuple):
         ),
     ] = "fail_handle"
     #: Whether a commit or abort applies to the pending acks of both types that its transaction has when the record
-    #: becomes durable. Otherwise a commit or abort applies to the acks of one type. The handle determines the type just
-    #: before it appends the record; if another transaction has the pending cumulative ack, the type can be wrong.
+    #: becomes durable. Otherwise it applies to the acks of one type, which the handle determines just before it appends
+    #: the record: Cumulative if the transaction has the pending cumulative ack. If another transaction has that ack, a
+    #: commit completes without a record, and an abort gets the type Cumulative.
     commit_and_abort_cover_both_types: Annotated[
         bool, Rule(Origin.READ, {False: "PendingAckHandleImpl.internal{CommitTxn,AbortTxn}, master 2026-07"})
     ] = True
-    #: Whether a batch-index ack conflicts if the entry is pending as a whole; otherwise the ack's future never
-    #: completes.
+    #: Whether a batch-index ack conflicts if the entry is pending as a whole; otherwise, with `conflict_check`
+    #: "after_append", the ack's future never completes.
     batch_index_of_pending_entry_conflicts: Annotated[
         bool, Rule(Origin.READ, {False: "PositionAckSetUtil.isAckSetOverlap with a null ack set, master 2026-07"})
     ] = True
     #: In which batch indexes an overlap of a batch-index ack with the pending acks of its entry is detected.
     #: `every_batch_index`: in all. `trimmed_words`: Pulsar merges the pending acks into one ack set of 64-bit words,
-    #: and trims its trailing zero words. The 64 messages of a trimmed word are pending, but an overlap in them is not
+    #: and trims its zero words at the end. All messages of a trimmed word are pending, but an overlap in them is not
     #: detected.
     overlap_check: Annotated[
         Literal["every_batch_index", "trimmed_words"],
@@ -131,11 +132,11 @@ class Config(NamedTuple):
         Literal["all", "from_first"],
         Rule(Origin.READ, {"from_first": "PendingAckHandleImpl.handleLowWaterMark, master 2026-07"}),
     ] = "all"
-    #: Whether a replay starts after the log's mark-delete position. Otherwise it starts at the read position of the
-    #: log's cursor. We assume that a broker keeps this cursor until it crashes. When the handle is reopened, the read
-    #: position is then after the entries that the earlier replay has read: the new replay skips these entries, and if
-    #: there is no later entry, the new replay waits forever (#16240; #26368 after a ledger was trimmed). Since #26369,
-    #: a replay does not wait; we assume that it also reads every entry, as if it started after the position.
+    #: Whether a replay starts after the log's mark-delete position; otherwise it starts at the read position of the
+    #: log's cursor. We assume that a broker keeps this cursor until it crashes. So when the handle is reopened, the
+    #: read position is after the entries that the earlier replay has read. The new replay skips these entries. If there
+    #: is no later entry, the new replay waits forever (#16240; #26368 after a ledger was trimmed). Since #26369, a
+    #: replay does not wait; we assume that it then reads every entry after the log's mark-delete position.
     replay_rewinds: Annotated[
         bool, Rule(Origin.READ, {False: "MLPendingAckStore.PendingAckReplay before apache/pulsar#26369"})
     ] = True
@@ -148,10 +149,10 @@ class Config(NamedTuple):
     failed_reads_are_bounded: Annotated[
         bool, Rule(Origin.READ, {False: "MLPendingAckStore.FillEntryQueueCallback.readEntriesFailed, master 2026-07"})
     ] = True
-    #: Which acks a replay drops because their messages are acknowledged. `acked_positions`: of an individual ack, each
-    #: position for all of whose messages the persisted cursor has acknowledgements; a cumulative ack, if its entry is
-    #: at or before the persisted mark-delete position. `record`: the whole record, if one of its positions conflicts
-    #: with the cursor in memory.
+    #: Which acks a replay drops because the cursor has them. `acked_positions`: a position of an individual ack, if the
+    #: persisted cursor has acknowledged all messages that are acked there; a cumulative ack, if its entry is at or
+    #: before the persisted mark-delete position. `record`: the whole record, if one of its positions conflicts with
+    #: the cursor in memory.
     replay_drops: Annotated[
         Literal["acked_positions", "record"],
         Rule(Origin.READ, {"record": "PendingAckHandleImpl.handleIndividualAckRecover, master 2026-07"}),
@@ -257,7 +258,7 @@ class State(NamedTuple):
     accept_queue: tuple[Request, ...]  # requests that wait until the handle is ready (`acceptQueue`)
     buffer: tuple[Request, ...]  # requests whose records are in the buffered writer
     in_flight: tuple[tuple[Request, ...], ...]  # log entries that are being appended
-    individual_acks: tuple[TxnAcks, ...]  # memory: in the order of each one's first ack (`individualAckOfTransaction`)
+    individual_acks: tuple[TxnAcks, ...]  # memory: in order of first acks (`individualAckOfTransaction`)
     cumulative_ack: CumulativeAck | None  # memory (`cumulativeAckOfTransaction`)
     low_watermark: int  # memory: the highest low watermark of a commit or abort (`lowWaterMarks`)
     next_request: int
@@ -318,7 +319,7 @@ def acks_whole_entry(cfg: Config, ack_set: int | None) -> bool:
 def with_ack(cfg: Config, acks: Acks, ack: PositionAck) -> Acks:
     """Returns the cursor with one more individual ack; the mark-delete position does not advance here.
 
-    A cursor that stores no ack sets ignores a batch-index ack.
+    A cursor that stores no ack sets ignores a batch-index ack, unless it deletes the entry (`acks_whole_entry`).
     """
     if is_deleted(acks, ack.entry):
         return acks

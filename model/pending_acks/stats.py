@@ -66,7 +66,7 @@ def position_stats(cfg: Config, s: State, entry: int, batch_index: int | None) -
     """
     if s.status != "ready":
         return {"state": "PendingAckNotReady"}
-    asked = -1 if batch_index is None else 1 << batch_index  # mask of the messages to report; -1: all messages
+    asked = -1 if batch_index is None else 1 << batch_index  # mask of the messages asked about; -1: all messages
     if is_deleted(s.cursor, entry) or (batch_index is not None and acked_messages(cfg, s.cursor, entry) & asked):
         return {"state": "MarkDelete"}
     pending = 0  # mask of the pending messages of the entry
