@@ -4,7 +4,7 @@ Implements the `reference` rules and all settings of `model/client_session`. Att
 `Link`, `Producer` and `Consumer`, replies in `Reply`. The subscription keeps the first message that is not
 acknowledged, and a set of acknowledged ones after it. The highest sequence id of the log is stored, not searched.
 
-A step costs O(1), or O(number of messages that it moves). Three steps also scan: a delivery skips acknowledged entries,
+A step costs O(1), or O(number of messages that it moves). Some steps also scan: a delivery skips acknowledged entries,
 an ack at the broker and a redelivery scan the replay queue, and a cumulative ack scans the received messages and acks.
 """
 

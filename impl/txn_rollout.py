@@ -6,8 +6,8 @@ on a batch.
 
 Enabled flags, old brokers and batching stores are counted, so most preconditions compare a count. Only
 `downgrade_broker` looks at the first ledger of every store. Opening and `end_transactions` are O(entries),
-`write_records` is O(records), `end_transaction` and `trim` are O(ledgers). Every other action is O(1), or O(stores) if
-it concerns all stores.
+`write_records` is O(records), `trim` is O(ledgers), and `end_transaction` is O(ledgers + entries of one ledger). Every
+other action is O(1), or O(stores) or O(brokers) if it concerns all of them.
 """
 
 from __future__ import annotations

@@ -317,8 +317,8 @@ def flush_writes_or_fails_whole_buffer(cfg: Config, before: State, event: Event,
 def flush_reports_size_and_age_of_its_batch(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A flush reports the bytes of its records, and how long the oldest record was buffered.
 
-    The bytes are compared if every flush of the step submitted a batch. If a step has no flush, the age of a record
-    that it adds to the buffer counts from the current time.
+    The bytes are compared if every flush of the step submitted a batch. In a step without a flush, a record that is
+    added to the buffer has the current time.
     """
     effects, old = effects_of(event), before.buffer
     if not effects.flushes:

@@ -31,7 +31,7 @@ OldBrokerNeverReadsBatch ==
 \* If operators follow the steps, all brokers are new while a store has an undeleted batch.
 BatchesExistOnlyWithNewBrokers == AllAreNew(Contents) \/ \A k \in Stores : ~HasBatch(logs[k])
 
-\* No ledger after the recorded last batched ledger of its store has an undeleted batch.
+\* If operators follow the steps, no ledger after its store's recorded last ledger has an undeleted batch.
 NoBatchFollowsLastBatchedLedger ==
   \A k \in Stores : logs[k].last_batched_ledger # None =>
     \A n \in DOMAIN logs[k].ledgers : n > logs[k].last_batched_ledger =>
@@ -51,7 +51,7 @@ EndedTransactionIsDeleted == \A k \in Stores : LET all == EntriesOf(logs[k]) IN 
 -----------------------------------------------------------------------------
 (* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
-\* Eventually all flags are off and every recorded last ledger is trimmed.
+\* Eventually all flags are off, and the last ledger of every store is recorded and trimmed.
 \* Fair: TurnFlagsOff, ReopenStores, EndTransactions, Trim, RecordLastLedgers.  These are the operators' steps for a
 \* downgrade, and the work of the stores.
 DowngradeTerminates == FlagsAreOff(Contents) /\ \A k \in Stores : logs[k].last_batched_ledger = 0

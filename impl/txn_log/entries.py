@@ -51,8 +51,8 @@ def to_wire(record: Record) -> TransactionRecord:
 def from_wire(record: TransactionRecord) -> Record:
     """Returns the record of a wire form: the inverse of `to_wire`. O(1).
 
-    Raises BadValue if the wire form has no last id, if `to_wire` writes no update with these statuses or no participant
-    with this name, or if a record that adds a participant does not have exactly one.
+    Raises BadValue if the last id is missing, if an update has other statuses than those of `_EXPECTED`, or if a record
+    that adds a participant does not have exactly one, with a name as `to_wire` writes it.
     """
     txn, last_id = record.txnid_least_bits, record.max_local_txn_id
     if last_id is None:

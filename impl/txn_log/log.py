@@ -46,7 +46,7 @@ _ENDED = ("COMMITTED", "ABORTED")
 
 
 class OngoingTxn:
-    """An ongoing transaction. `positions` has entry, batch index and batch size of each of its durable records."""
+    """An ongoing transaction. `positions`: entry, batch index and batch size of each record that took effect."""
 
     __slots__ = ("deadline_ms", "partitions", "positions", "status", "subscriptions")
 
@@ -276,7 +276,7 @@ class TxnLog:
         return tuple(completions)
 
     def fence(self, durable: int) -> tuple[Completion, ...] | Refused:
-        """Fences the ledger: another broker owns the log. Entries in flight as in `fail_write`. O(their records)."""
+        """Fences the ledger: another broker owns the log. Fails all entries in flight as unknown. O(their records)."""
         if self._ledger == "fenced":
             return Refused("illegal_state", "the ledger is fenced")
         self._ledger = "fenced"

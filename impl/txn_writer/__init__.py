@@ -1,1 +1,1 @@
-"""Buffered writer of the transaction logs: records, metrics."""
+"""Buffered writer of the transaction logs, its metrics, and the wire format of records and entries."""

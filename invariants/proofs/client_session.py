@@ -1,7 +1,7 @@
 """Proofs about permits and sequence ids, for any number of messages, entries, replies and steps.
 
-Every action is translated from the model's source. Arbitrary are the topic, the acknowledged messages, the entry that a
-broker delivers next, and the unacknowledged messages of this entry.
+Every action is translated from the model's source. The topic, the acknowledged messages, the entry that the broker
+delivers next, and its unacknowledged messages are arbitrary.
 """
 
 from __future__ import annotations

@@ -103,10 +103,13 @@ def receipted(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
 def checksum_error(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
     """`ProducerImpl::removeCorruptMessage` of C++: returns the state after a ChecksumError, and what the client did.
 
-    "failed": the error names the oldest pending message, and this message fails. "disconnected": the error names any
-    other message. In either case the connection ends. Without `checksum_error_ends_session`, only an error of a later
-    message ends the connection, and an error of an earlier message is "ignored". With `checksum_error_takes_oldest`, an
-    error that does not name the oldest pending message damages the queue (`Producer.damaged`), and is "ignored".
+    "failed": the error names the oldest pending message, which fails. "disconnected": any other error. Either way, the
+    connection ends. Two rules change this:
+
+    without `checksum_error_ends_session`  Only an error of a message after the oldest pending one ends the connection;
+                                           an error of an earlier message is "ignored"
+    with `checksum_error_takes_oldest`     While messages are pending, an error that does not name the oldest one
+                                           damages the queue (`Producer.damaged`), and is "ignored"
 
     `ProducerImpl.recoverChecksumError` of Java differs: the message fails only if its buffer was changed after the
     checksum was computed; otherwise all pending messages are sent again.

@@ -79,7 +79,7 @@ class Config(NamedTuple):
     cumulative_ack_hides_for_ever: Annotated[
         bool, Rule(_OBSERVED, {True: f"{_CPP}, AckGroupingTrackerEnabled::isDuplicate"})
     ] = False
-    #: whether the client tracks a redelivered batch's messages as acknowledged if the ack set of MESSAGE excludes them
+    #: whether the client's tracker of a batch counts the messages that the ack set of MESSAGE excludes as acknowledged
     tracker_uses_ack_set: Annotated[
         bool, Rule(_OBSERVED, {False: f"{_CPP}, ConsumerImpl::receiveIndividualMessagesFromBatch"})
     ] = True

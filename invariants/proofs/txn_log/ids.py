@@ -60,7 +60,7 @@ def watermark_is_below_all() -> Answer:
         for record, then in records_of(known, model.new_transaction, s, z3.Int("timeout")):
             later = z3.And(watermark < record["txn"], record["txn"] == then["last_id"])
             proof.show("new ids are above the watermark", later, premises, direct=True)
-    proof.need("the store serves", len(paths) > 0)
+    proof.need("a ready store returns a low watermark", len(paths) > 0)
     for cfg, was in histories(30, 60):
         low_watermark = model.low_watermark(cfg, was)[1]
         if not isinstance(low_watermark, Refused):

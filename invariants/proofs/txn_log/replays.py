@@ -60,7 +60,7 @@ class Transaction:
             model.find_txn: _txn_of,
             model.put_txn: _with_txn,
             model.remove_txn: _without_txn,
-            model.delete_positions: lambda cfg, s, positions: s,  # changes no transaction, as its type says
+            model.delete_positions: lambda cfg, s, positions: s,  # changes only deletions; no claim here reads them
             replay.with_ended: lambda confirmed, txn, to: confirmed,  # a history variable; no claim here reads it
         }
         self.reader = Reader(self.known, stubs=stubs)
