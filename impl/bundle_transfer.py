@@ -2,8 +2,8 @@
 
 Implements the `reference` rules and all settings of `model/bundle_transfer`.
 
-    ledger     an object. It is sealed when its writer closes it, or when another broker recovers it; then it accepts no
-               writes
+    ledger     an object. It is sealed when its writer closes it or is gone, or when a broker recovers it; then it
+               accepts no writes
     session    an object, to which the adds in flight of the session refer. An add gets a receipt only if the session is
                still open
     topic      stores the highest sequence id of each producer, so deduplication of a send is O(1)
@@ -48,7 +48,7 @@ class _Session:
 
 
 class _Ledger:
-    """A ledger. Its unconfirmed entries are the adds in flight of its topic object; `left` if this object is gone."""
+    """A ledger. Its topic object has its unconfirmed entries (`adds`); when this object is gone, `left` has them."""
 
     __slots__ = ("left", "sealed")
 

@@ -330,8 +330,8 @@ def restarted_broker_resumes_its_duty(cfg: Config, before: State, event: Event, 
 
 # ---- sessions ------------------------------------------------------------------------------------------
 
-#: By topic and client: one more than the last sequence id that the broker processed in the client's session, or None
-#: before the first; and whether the broker ignored a send of the session. The elements of consumers are not used.
+#: By topic and client: the sequence id after the last send that the broker processed in the client's session, or None
+#: before the first send; and whether the broker ignored a send of the session. The elements of consumers are not used.
 Sessions = tuple[tuple[tuple[int | None, bool], ...], ...]
 
 
@@ -342,7 +342,7 @@ def initial_sessions(cfg: Config) -> Sessions:
 
 @history(bundle_transfer, initial=initial_sessions, on=("process", "receive"))
 def sessions(cfg: Config, value: Sessions, before: State, event: Event, after: State) -> Sessions:
-    """The next sequence id of each client's session, and whether the broker ignored a send of the session."""
+    """The next expected sequence id of each client's session, and whether the broker ignored a send of the session."""
     topic, client = event.arguments["topic"], event.arguments["client"]
     if not happened(event):
         return value
@@ -438,8 +438,8 @@ def parks_redirected_clients(cfg: Config) -> bool:
     """Whether the destination always parks the requests of redirected clients until it owns the bundle.
 
     A destination that has applied a record of the transfer parks requests. In V0, V1b and V2, the destination applies
-    such a record before a client gets the destination's address. In V1a and V4, a destination that has applied no such
-    record rejects the client, and the client looks the topic up. In V3, clients get no address.
+    such a record before a client gets a close command with the destination's address. In V1a and V4, a destination that
+    has applied no such record rejects the client, and the client looks the topic up. In V3, clients get no address.
     """
     return cfg.variant in ("V0", "V1b", "V2")
 

@@ -281,7 +281,9 @@ Register ==
 -----------------------------------------------------------------------------
 (* Topic objects. *)
 
-\* Whether broker b has a reason to load topic k: a client waits for the topic, or the variant prepares the destination.
+\* Whether broker b should begin to load topic k.  The destination of acquiring loads every topic (V1b), or each topic
+\* with a paused client (V2).  Otherwise a client must wait for the topic, and b may load topics, or is the next owner
+\* (V1a, V2).
 IsWanted(k, b) ==
   LET r == ViewOf(S, b)
       t == bundle[k]
@@ -307,7 +309,8 @@ Unconfirmed(t, b) ==
   IF b = brokers THEN <<>>
   ELSE (IF IsWriter(t.objects[b]) THEN EntriesOf(t.objects[b].adds) ELSE <<>>) \o Unconfirmed(t, b + 1)
 
-\* Ledger recovery fences the last ledger and keeps its first n unconfirmed entries.
+\* Ledger recovery fences the last ledger and keeps its first n unconfirmed entries.  With load_checks_ownership_again,
+\* a broker that may not load topics gives up the load; the destination of a transfer waits.
 OpenTopic ==
   \E k \in topic, b \in broker, n \in kept :
     LET t == bundle[k]
@@ -389,8 +392,8 @@ Disconnect ==
        /\ LET shut == WithLedgerClosed(bundle[k], b, "disconnected")
           IN Become([S EXCEPT !.bundle[k] = ToAttached(shut, b, Command("close", address))])
 
-\* A disconnected topic object is removed from the cache.  Without removal_compares_instance, a newer object of the
-\* topic is removed in its place.
+\* A disconnected topic object is removed from the cache.  If the topic was loaded again, only `older` changes; without
+\* removal_compares_instance, the newer object is removed.
 CleanUp ==
   \E k \in topic, b \in broker :
     LET o == bundle[k].objects[b]

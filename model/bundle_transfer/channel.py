@@ -218,7 +218,7 @@ def overridden(s: State, dst: int) -> State:
 def override(cfg: Config, s: State, owner: BrokerNumber) -> Step[State, None]:
     """`ServiceUnitStateChannelImpl.doCleanup`: the leader reassigns a bundle whose owner is not registered.
 
-    The leader also reassigns a bundle in transfer if the source or the destination is not registered; with
+    The leader also reassigns a bundle in transfer whose source or destination is not registered; with
     `unregistered_source_makes_orphan`, also an Owned bundle whose source is not registered.
     """
     r = s.records[-1]

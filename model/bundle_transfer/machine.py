@@ -15,8 +15,8 @@ and the source S.
                  topic object later
     reconnect    each client connects to D without lookup. D loads the topic lazily, and answers success. The producer
                  then sends all pending messages again
-    override     the leader appends a forced Owned, because a broker of the newest record is not registered, or because
-                 a transfer takes too long
+    override     the leader appends a forced Owned, because the owner, or the source or destination of a transfer, is
+                 not registered, or because a transfer takes too long
 
 A broker that opens a topic recovers and fences the topic's last ledger. No other broker can write to that ledger any
 more, even if the other broker owns the bundle in its own view.
@@ -26,12 +26,13 @@ connect to the destination in advance. The model leaves out this second connecti
 topic that has a paused client, and the source's close command moves the paused client to the destination in one step.
 
 The reference differs from Pulsar in rules of `Config` (see `fuzz/defects/`):
-  * a broker that applies an Owned record disconnects the clients of its stale topics. A topic is stale if it is fenced
-    for a transfer, or if its broker does not own the bundle. The record need not name the broker as source;
+  * a broker that applies an Owned record disconnects the clients of its stale topics, also if the record does not name
+    the broker as source. A topic is stale if it is fenced for a transfer, or if its broker does not own the bundle;
   * the source retries a failed close, and continues a close that times out. It appends Assigning only when the ledger
     of every topic is closed;
-  * a broker that has lost its session with the metadata store is unregistered, and answers no request. When it
-    registers again, it first applies the newest record;
+  * a broker that has lost its session with the metadata store is unregistered, and rejects lookups, `PRODUCER` and
+    `SUBSCRIBE`. When the broker registers again, it first applies the newest record;
+  * a broker that loads a topic opens the topic's ledger only while the broker owns the bundle;
   * a restarted broker acts on the newest record, also on Releasing and Assigning.
 
 Not modelled: versions and storage of records (see `model/ownership_channel`), splits, unloads without destination,

@@ -31,7 +31,8 @@ Duty = Literal["", "prepare", "release", "own"]
 PREPARING = ("V1b", "V2")
 #: Variants in which the source disconnects a client as soon as the topic's ledger is closed.
 DISCONNECTED_BEFORE_OWNED = ("V1a", "V1b", "V2", "V3")
-#: Variants in which a client's `PRODUCER` or `SUBSCRIBE` lets the destination load the topic before it owns the bundle.
+#: Variants in which the destination begins to load a topic at a client's `PRODUCER` or `SUBSCRIBE`, before it owns the
+#: bundle.
 LOADED_BEFORE_OWNED = ("V1a", "V2")
 
 
@@ -78,8 +79,8 @@ class Config(NamedTuple):
     failed_close_evicts: Annotated[
         bool, Rule(Origin.READ, {True: "PersistentTopic.close, BrokerService.cleanUnloadedTopicFromCache"})
     ] = False
-    #: whether an unregistered broker answers requests from its view, and parks none. A parked request
-    #: (`deferGetOwner`) is answered when the broker's view has an owner
+    #: whether an unregistered broker answers requests from its view, and parks (`deferGetOwner`) none. false: an
+    #: unregistered broker rejects requests
     unregistered_uses_view: Annotated[
         bool, Rule(Origin.READ, {True: "ServiceUnitStateChannelImpl.getActiveOwnerAsync"})
     ] = False

@@ -37,8 +37,8 @@ NO_OBJECT = Refused("not_enabled", "the broker has no topic object in this phase
 def may_load(cfg: Config, s: State, broker: int) -> bool:
     """Whether the broker may load topics: it is registered, and owns the bundle in its view.
 
-    With `unregistered_uses_view`, an unregistered broker may load topics if its view names it as owner or as
-    destination of a transfer.
+    With `unregistered_uses_view`, an unregistered broker may load topics if the record in its view names it as `dst`:
+    the owner or, during a transfer, the destination.
     """
     r = view_of(s, broker)
     if not s.brokers[broker].registered:
@@ -86,8 +86,9 @@ def open_topic(
     """`ManagedLedgerImpl.initialize`: the broker opens the topic's managed ledger.
 
     Recovery fences the last ledger, and keeps the first `kept` of its unconfirmed entries. A new ledger accepts writes.
-    With `load_checks_ownership_again`, only the owner opens the ledger: the destination of a transfer waits until it is
-    the owner, and for any other broker the step fails and ends the load. Returns the length of the log.
+    With `load_checks_ownership_again`, the broker opens the ledger only if `may_load` still holds. Otherwise, a
+    registered destination of a transfer waits, and at any other broker the step fails and ends the load. Returns the
+    length of the log.
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -236,11 +237,11 @@ def fail_close(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) 
 def disconnect(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) -> Step[State, int | None]:
     """`ServiceUnitStateChannelImpl.handleOwnEvent`: phase 2; a broker that knows the new owner closes its stale topic.
 
-    A topic is stale if its broker does not own the bundle, or if it is fenced for a transfer. With
-    `stale_topics_closed_on` "owner_names_source", a broker closes a stale topic only if the last Owned record that it
-    applied names it as source. In V1a, V1b, V2 and V3 the source closes its topic before there is an owner: as soon as
-    the ledger is closed. Every attached client gets a close command with the address of the owner or destination; in V3
-    without address. Returns the address.
+    A topic is stale if it is fenced for a transfer, or if its broker does not own the bundle. With
+    `stale_topics_closed_on` "owner_names_source", a broker closes a stale topic only if the broker is the source in the
+    last Owned record that it applied. In V1a, V1b, V2 and V3 the source closes its topic before there is a new owner:
+    as soon as the ledger is closed. Every attached client gets a close command with the address of the owner or
+    destination; in V3 without address. Returns the address.
     """
     t, r = s.topics[topic], view_of(s, broker)
     o = t.objects[broker]
