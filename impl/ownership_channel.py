@@ -52,7 +52,7 @@ def _accepts(storage: str, check_brokers: bool, old: Data | None, new: Data | No
         return True
     is_topic = storage == "system_topic"
     if old is None:
-        # a view accepts any valid transition from Init, and a forced record; the store accepts only the first version
+        # a view accepts a forced record, and any valid transition from Init; the store accepts only version 1
         return (new.force or ("Init", new.state) in _TOPIC_TRANSITIONS) if is_topic else new.version_id == 1
     if new.version_id != _successor(old.version_id):  # a view accepts any later version: it may have missed records
         return is_topic and new.version_id > old.version_id
@@ -171,7 +171,7 @@ class OwnershipChannel:
     # ---- records ----
 
     def _write(self, broker: int, bundle: int, data: Data) -> None:
-        """Appends a record to the topic, or puts it into the metadata store unless it conflicts."""
+        """Appends a record to the topic, or stores it unless it conflicts or the broker has no metadata session."""
         is_accepted = _accepts(self.cfg.storage, True, self._stored[bundle], data)
         if self._topic:
             self._log.append(Message(bundle, data))
@@ -185,9 +185,9 @@ class OwnershipChannel:
     def _apply(self, broker: int, bundle: int, data: Data | None) -> None:
         """Puts a record into a broker's view, calls the handler, and ends the clean-ups that are done.
 
-        A record that is not in flight completes the parked lookup. A record that ends a transfer or the ownership
-        completes the pending unload. A disabled channel handles forced records only: any other record just ends the
-        lookup.
+        A record that is not in flight completes the parked lookup. An Owned record with a source, a Free, Deleted or
+        Init record, and a tombstone complete the pending unload. In a disabled channel, a record that is not forced
+        only ends the parked lookup.
         """
         at = self._brokers[broker]
         at.view[bundle] = data
@@ -609,14 +609,14 @@ class OwnershipChannel:
         """Returns the violated structural invariants, one line each."""
         wrong = []
         if self._leader is None and self._leader_knows:
-            wrong.append("there is no leader, but it knows that it was elected")
+            wrong.append("there is no leader, but `leader_knows` is set")
         if self._leader is not None and not self._brokers[self._leader].up:
             wrong.append("the leader is down")
         for number, at in enumerate(self._brokers):
             if not 0 <= at.read <= len(self._log):
                 wrong.append(f"broker {number} reads outside the log")
             if not at.up and (at.tasks or at.clean_ups or at.lookups or at.unloads or any(at.view)):
-                wrong.append(f"broker {number} is down and has work")
+                wrong.append(f"broker {number} is down and has work, or records in its view")
             if at.disabled != at.clean_ups.get(number, False):
                 wrong.append(
                     f"broker {number} shuts down without a clean-up of itself, or has one and does not shut down"

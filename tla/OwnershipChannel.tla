@@ -14,8 +14,8 @@
 (*                                                                            *)
 (*   record    ServiceUnitStateData: [state, dst, source, version, force];    *)
 (*             None if the bundle has none                                    *)
-(*   handler   a task [bundle, data]: the broker will write the bundle's next *)
-(*             record                                                         *)
+(*   handler   a task [bundle, data]: the broker still has to write the       *)
+(*             bundle's next record, or to remove the record `data`           *)
 (*   clean-up  doCleanup, a job [target, running, snapshot]: the bundles of   *)
 (*             the target move to other brokers; snapshot: orphans whose      *)
 (*             override is not retried, a sequence of [bundle, data]          *)
@@ -121,7 +121,7 @@ IsOrphan(r, b) ==
 (* Clean-ups. *)
 
 IsSystem(k) == k >= bundles - system_bundles
-\* Whether a clean-up retries the bundle until the bundle's record no longer names the target.
+\* Whether a clean-up overrides the bundle's records until the view has no orphan of the bundle.
 IsRetried(k) == clean_up_retries = "all" \/ (clean_up_retries = "ordinary" /\ ~IsSystem(k))
 
 \* The orphans of target b in a view: those whose override is retried if `again`, else the other ones.
@@ -145,7 +145,8 @@ WithoutCompletedCleanUps(at, b) ==
 (* Writing and reading. *)
 
 \* handleEvent: completes the requests that the record settles, and begins a task if the broker has to answer the
-\* record.  An Owned record without source completes no unload.  A disabled broker handles forced records only.
+\* record.  An Owned record without source completes no unload.  At a disabled broker, a record that is not forced only
+\* ends the parked lookup.
 Handled(at, b, k, r) ==
   LET isSettled == StateOf(r) \notin InFlight
       isIgnored == at.disabled /\ ~(IF r = None THEN FALSE ELSE r.force)
@@ -304,7 +305,8 @@ AnswerTo(r) ==
     [] r.state = "Splitting" -> IF split_bundle = "deleted" THEN "Deleted" ELSE "Init"
     [] OTHER -> "Init"
 
-\* A handler writes the bundle's next record, and ends.  The handler of a split first writes the records of the halves.
+\* A handler writes the bundle's next record, or removes the record, and ends.  The handler of a split first writes the
+\* records of the halves.
 Finish ==
   \E b \in broker, t \in task :
     /\ t < Len(Tasks(b))
@@ -331,8 +333,8 @@ ActingLeader(s) == IF s.knows THEN s.leader ELSE None
 Scheduled(s, b, t) ==
   IF HasJob(s.cluster[b], t) THEN s
   ELSE [s EXCEPT !.cluster[b].jobs = Append(@, [target |-> t, running |-> FALSE, snapshot |-> <<>>])]
-\* Deregistered: the registry entry of b is removed, and the leader, if another broker with a session, schedules a
-\* clean-up of b.  Registered: broker b registers, and the clean-ups of b by other brokers are dropped.
+\* Deregistered: the registry entry of b is removed, and the acting leader, if another broker with a session, schedules
+\* a clean-up of b.  Registered: the clean-ups of b by other brokers are dropped, because b has registered.
 Deregistered(given, b) ==
   LET s == [given EXCEPT !.cluster[b].registered = FALSE]
       l == ActingLeader(s)
@@ -359,8 +361,8 @@ Restart ==
            tasks == [i \in DOMAIN found |-> [bundle |-> found[i], data |-> settled[found[i]]]]
        IN Become(Registered([S EXCEPT !.cluster[b] = [StartedBroker(settled, Len(log)) EXCEPT !.tasks = tasks]], b))
 Expire == \E b \in broker : ~cluster[b].up /\ cluster[b].registered /\ Become(Deregistered(S, b))
-\* LoseSession: a broker loses its session with the metadata store; it stops, or continues without a session.  Reconnect: it
-\* has a session again, and registers unless it is disabled.
+\* LoseSession: a broker loses its session with the metadata store, and stops or continues without a session.
+\* Reconnect: a broker gets a new session, and registers unless it is disabled.
 LoseSession ==
   \E b \in broker :
     /\ cluster[b].up /\ cluster[b].session # "Unstable"
@@ -401,7 +403,7 @@ AllScheduled(s, targets) ==
   IF targets = <<>> THEN s
   ELSE AllScheduled(IF s.cluster[Head(targets)].registered THEN s ELSE Scheduled(s, s.leader, Head(targets)),
                     Tail(targets))
-\* monitorOwnerships: schedules clean-ups of the brokers that records name and that are not registered.
+\* monitorOwnerships: schedules clean-ups of the brokers that records need (NeededBy) and that are not registered.
 Monitor == IsMonitoring /\ Become(AllScheduled(S, Needed(cluster[leader].view, 0)))
 
 \* overrideOwnership: the record that moves an orphan of target t, or a stuck bundle, to broker d.  If d is None, the

@@ -33,7 +33,8 @@ Records:
     read        a reader of the topic accepts or rejects the next message
     jump        a reader behind the compaction horizon reads the last record of each bundle
     notify      a reader of the metadata store reads a stored record
-    finish      the handler of a record ends: it writes the bundle's next record, or removes the record
+    finish      the handler of a record writes the bundle's next record, or removes the record, and ends. The handler of
+                a split takes two such steps: the first one writes the records of the halves
 
 The reference differs from Pulsar in rules of `Config` (see `fuzz/defects/`). The most important rule is how a record is
 removed. Pulsar writes a tombstone, which has no version. After a tombstone versions restart at 1, so a late record from

@@ -14,8 +14,8 @@ state `Init`. A record may name two brokers, a source and a destination:
 `keeps_left` (`shouldKeepLeft`) decides whether a new record is rejected. Records are messages of a system topic, and
 each reader decides; or they are stored in the metadata store, and the writer decides. The version of a new record must
 be the next one; a reader of the topic also accepts any higher version. The transition must be valid, and the brokers of
-both records must agree. These two are not checked if the record is forced, if its version is higher than the next one,
-or if it is the first record of a bundle in the metadata store.
+both records must agree. Transition and brokers are not checked if the new record is forced, if its version skips a
+version after the existing record, or if it is the first record of a bundle in the metadata store.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ class Config(NamedTuple):
             },
         ),
     ] = "in_flight"
-    #: for which bundles a clean-up of a broker is retried until no record needs this broker. For any other bundle, the
-    #: clean-up overrides such a record once. ordinary: the bundles outside the system namespace
+    #: for which bundles a clean-up overrides orphans (`state.is_orphan`) until no orphan of the bundle is left in the
+    #: view. Any other bundle is overridden once. ordinary: the bundles outside the system namespace
     clean_up_retries: Annotated[
         Literal["all", "ordinary", "none"],
         Rule(
@@ -255,7 +255,7 @@ def is_next_version(old: int, new: int) -> bool:
 def is_owner_compared(right: Data) -> bool:
     """Whether `shouldKeepLeft` calls `equals` on the destination of the existing Owned record.
 
-    If that record has no destination, `equals` throws.
+    If that record has no destination (null), the call throws.
     """
     if right.state == "Splitting":
         return is_blank(right.dst_broker)

@@ -182,11 +182,11 @@ def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
 
 @ownership_channel.fault
 def late_ack(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
-    """`PersistentSubscription.acknowledgeMessage`: a cumulative ack of a broker's reader arrives late.
+    """`PersistentSubscription.acknowledgeMessage`: a cumulative ack arrives after the channel's topic was loaded again.
 
-    Meanwhile the channel's topic was loaded again, and the broker that serves it ignores the ack. With
-    `late_ack_moves_reader`, the ack moves the reader's cursor to the end of the log, and the reader skips its unread
-    messages. Returns the number of skipped messages.
+    The ack is from the broker's reader. The topic ignores the ack. With `late_ack_moves_reader`, the ack moves the
+    reader's cursor to the end of the log, and the reader skips its unread messages. Returns the number of skipped
+    messages.
     """
     at = s.brokers[broker]
     if not at.is_up or cfg.storage != "system_topic":

@@ -50,8 +50,8 @@ class CleanUp(NamedTuple):
 
     target: int
     is_running: bool  # false: scheduled; the clean-up runs once the target has failed the health check
-    #: the orphans that were in the view when the clean-up began, and that it has not overridden yet. Orphans of bundles
-    #: that are retried (`is_retried`) are not here: they are looked up in the view (`orphans_left`)
+    #: the orphans that the view had when the clean-up began, and that the clean-up has not overridden yet. Orphans of
+    #: bundles that are retried (`is_retried`) are not here: they are looked up in the view (`orphans_left`)
     snapshot: tuple[BundleRecord, ...]
 
 
@@ -234,8 +234,8 @@ def put(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> S
 def notified(cfg: Config, s: State, broker: int, bundle: int) -> State:
     """Returns the state after a broker read the stored record: the bundle's record in the view is not stale any more.
 
-    If the broker's view had another record, the handler of the stored record is called. With `blind_retry`, two records
-    of the same version count as the same record (`ServiceUnitStateData.equals` before apache/pulsar#24186).
+    If the view had another record, the stored one replaces it, and the handler of the stored one is called. With
+    `blind_retry`, records of one version count as equal (`ServiceUnitStateData.equals` before apache/pulsar#24186).
     """
     at, stored = s.brokers[broker], s.settled[bundle]
     s = with_broker(s, broker, is_stale=with_item(at.is_stale, bundle, False)) if at.is_stale[bundle] else s
@@ -304,7 +304,7 @@ def is_retried(cfg: Config, bundle: int) -> bool:
 def orphans_left(cfg: Config, at: Broker, job: CleanUp) -> tuple[BundleRecord, ...]:
     """Returns the orphans that a clean-up still has to override.
 
-    For a bundle that is retried, this is an orphan that the view has now. The other orphans are in the snapshot.
+    These are the orphans that the view has now, of bundles that are retried (`is_retried`), and those of the snapshot.
     """
     retried = [
         BundleRecord(bundle, data)
