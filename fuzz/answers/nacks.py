@@ -104,7 +104,7 @@ def _called(cfg: Config, s: State, call: Call) -> State:
 
 
 def _run(cfg: Config, node: _Node, lag: int, commands: Sequence[Command], bound: int) -> _Node | None:
-    """Returns the point after the next run of the timer, late by `lag`; None if its command is not the next command."""
+    """Returns the point after the next run of the timer, late by `lag`; None if the next command contradicts it."""
     s = node.state
     assert s.timer is not None, "the timer is armed"
     at = max(s.timer + lag, s.now)

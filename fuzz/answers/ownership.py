@@ -64,7 +64,7 @@ class Ownership:
 
     @property
     def owner(self) -> int:
-        """The destination in the channel's newest record."""
+        """The owner or, during a transfer, the destination."""
         return self.state.records[-1].dst
 
     def phase(self, broker: int) -> str:
@@ -97,7 +97,7 @@ class Ownership:
         return self.state.brokers[broker].alive
 
     def begin_transfer(self, destination: int) -> bool:
-        """Makes phase 1 of a transfer: from now on, the owner ignores sends and acks.
+        """Begins a transfer: from now on, the source ignores sends and acks.
 
         Returns whether the model allows the transfer.
         """
@@ -108,7 +108,7 @@ class Ownership:
         return True
 
     def finish_transfer(self) -> tuple[int, int]:
-        """Makes phase 2 of a transfer: the destination becomes the owner, and the source closes its topics.
+        """Completes a transfer: the destination becomes the owner, and the source disconnects its clients.
 
         Returns source and destination.
         """
@@ -126,12 +126,15 @@ class Ownership:
         return source, destination
 
     def crash(self, broker: int, heir: int) -> None:
-        """Stops a broker. If it was the bundle's owner or the source of a transfer, `heir` becomes the owner."""
+        """Stops a broker. If the broker is the owner, or takes part in a transfer, `heir` becomes the owner.
+
+        Raises ValueError for the source of the last transfer, if that transfer is complete.
+        """
         self._must("crash", broker)
         if self.owner == broker or self.state.records[-1].source == broker:
             self._must("override", heir)
         for each in range(self.config.brokers):
-            # refused if the broker has read all records of the channel
+            # refused if the broker is down, or has applied all records of the channel
             while not isinstance(self.step("deliver", each), Refused):
                 pass
 

@@ -11,7 +11,7 @@ from invariants.properties import Event
 from model.bundle_transfer.state import Command, Config, Record, State
 from model.machine import Failed
 
-#: By action, the roles of sender and receiver. `peer` is the broker of the client's connection.
+#: By action, the roles of sender and receiver. `peer` is the broker in `Client.peer`.
 ARROWS = {
     **dict.fromkeys(("transfer", "override", "override_stuck"), ("channel", "channel")),
     **dict.fromkeys(("deliver", "jump"), ("channel", "broker")),

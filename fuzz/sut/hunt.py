@@ -180,8 +180,8 @@ class Hunter:
     def _explain(self, trace: SentTrace, seen: Difference) -> Finding:
         """Runs a trace again in single steps. Returns the finding that they show.
 
-        If they show none, returns an UNSTABLE finding with the message of `seen`, the difference in the reply. If the
-        program did not start, there is no reply, and `seen` is the finding.
+        If they show none, or take too long, returns an UNSTABLE finding with the message of `seen`, the difference in
+        the reply. If the program did not start, there is no reply, and `seen` is the finding.
         """
         if isinstance(seen.cause, HelloCause):
             return Finding(trace.config, tuple(trace.calls[:1]), seen, trace.seed)
