@@ -203,7 +203,7 @@ def call_is_rejected_iff_invalid(cfg: Config, before: State, event: Event, after
 
 
 def lacks_position_or_ack_set(event: Event) -> bool:
-    """Returns whether a position or ack set that the call requires is null."""
+    """Returns whether a position or ack set that the call requires is missing."""
     both = [event.arguments["current"], event.arguments["other"]]
     if event.name == "compare_with_ack_set":
         return None in both

@@ -630,7 +630,7 @@ def crash_recovers_record_in_flight(cfg: Config, before: State, event: Event, af
 
 @sometimes(batch_acks, on=WRITE_ENDS)
 def queued_reset_starts_with_later_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The end of a write starts the write of a queued reset."""
+    """The end of a write that completes no reset starts the write of a queued reset."""
     return not completed_resets(before, event) and after.writing is not None and after.writing.resets != ()
 
 

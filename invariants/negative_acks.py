@@ -139,7 +139,7 @@ def nack_reports_backoff_and_timer(cfg: Config, before: State, event: Event, aft
 def nacked_entry_is_in_bucket_of_due_time(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After a nack, the entry is in a bucket whose time is the due time, or earlier by less than the bucket length.
 
-    With `repeated_nack` `earliest_due`, an entry that is pending in an earlier bucket stays in that bucket only.
+    With `repeated_nack` `earliest_due`, an entry in a bucket at or before the due time stays in that bucket only.
     """
     if is_error(event):
         return True
@@ -203,7 +203,7 @@ def avl_tree_has_the_bucket_times(cfg: Config, before: State, event: Event, afte
     times: list[int] = []
 
     def height(tree: Tree) -> int:
-        """Returns the height of a tree, and adds its keys to `times`; -1 if the tree is not balanced."""
+        """Returns the height of a tree, and adds its keys to `times`; -1 if a height or the balance is wrong."""
         if tree is None:
             return 0
         left = height(tree.left)
@@ -283,7 +283,7 @@ def redelivery_command_has_one_id_per_entry(cfg: Config, before: State, event: E
 
 @always(negative_acks, on=DELIVERING)
 def redelivery_command_is_nonempty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A redelivery command has at least one id: by an empty one, the broker redelivers all unacknowledged messages."""
+    """A redelivery command has at least one id: an empty command asks for all unacknowledged messages."""
     return all(len(command.ids) > 0 for command in commands(event))
 
 

@@ -45,6 +45,8 @@ Not modelled:
     profile rejects them;
   * resets to a position without an entry, except the next one: Pulsar moves the reset to the next valid position, and
     every profile rejects the reset;
+  * that an ack set without words had no effect before apache/pulsar#24406 if batch-index acks were disabled
+    (`model/pending_acks` has a rule for this);
   * ack sets without effect. Pulsar keeps an ack set that acknowledges nothing. If the mark-delete position passes an
     entry, Pulsar keeps the ack set of the entry until the next write;
   * the mark-delete position (next ledger, -1), to which Pulsar moves the cursor at a rollover if it has caught up
@@ -291,9 +293,8 @@ def with_ack_set_replaced_if_further(cfg: Config, s: State, entry: int | None, g
     """`ackBatchPosition`, the rule "replace_if_further": returns the acknowledgements with the entry's new ack set.
 
     The given ack set becomes the entry's ack set if the entry has none, or if the first set bit of the given one is
-    later. The mark-delete then goes to the previous entry, so ack sets before the previous entry are dropped. No
-    profile has the behaviour before apache/pulsar#23833: a rejected `asyncMarkDelete` without an ack set also dropped
-    ack sets.
+    later. Ack sets before the previous entry, the target of the mark-delete, are dropped. Not modelled: before
+    apache/pulsar#23833, a rejected `asyncMarkDelete` without an ack set also dropped ack sets.
     """
     if entry is None or given is None:
         return s.acks
@@ -436,8 +437,8 @@ def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> 
 
     After a reset with an ack set, the messages of the entry with a set bit are unacknowledged, and the other messages
     are acknowledged. An ack set without a set bit is rejected. If batch-index acks are disabled, the ack set has no
-    effect. Returns a ticket. The reset completes or fails when the write with this ticket ends; until then, memory does
-    not change.
+    effect. A reset to the position after the last entry takes no ack set. Returns a ticket. The reset completes or
+    fails when the write with this ticket ends; until then, memory does not change.
     """
     entry = entry_number(s.ledgers, position)
     if entry is None and position == position_of(s.ledgers, entry_count(s)) and not ack_set:

@@ -59,7 +59,8 @@ class Config(NamedTuple):
         Literal["and", "replace_if_further"],
         Rule(Origin.READ, {"replace_if_further": "ManagedCursorImpl.asyncMarkDelete, master 2026-07"}),
     ] = "and"
-    #: whether a cumulative ack is validated before its ack set is stored; otherwise after
+    #: whether a cumulative ack is validated before its ack set is stored; otherwise after. Has an effect only if
+    #: `cumulative_sets` is `replace_if_further`
     cumulative_ack_is_validated_first: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncMarkDelete, master 2026-07"})
     ] = True
@@ -289,8 +290,8 @@ def with_mark_delete_advanced(acks: Acks) -> Acks:
 def requested_mask(cfg: Config, batch_acks: bool, ack_set: AckSet | None) -> int | None:
     """Returns the mask of the messages that an ack leaves unacknowledged.
 
-    The mask is 0 if the ack is for the whole entry, and None if the ack has no effect: it has an ack set although
-    batch-index acks are disabled.
+    The mask is 0 if the ack is for the whole entry. The result is None if the ack has no effect: batch-index acks are
+    disabled, and the ack has an ack set that does not count as the whole entry (`zero_words_mean_whole`).
     """
     if not ack_set:
         return 0

@@ -7,8 +7,7 @@ which keys are skipped.
     node with a right child       the removal copies the successor's key into the node; the iterator then continues with
                                   the key after the successor's
     node without a right child    the removal unlinks the node; the iterator continues with the key of the node's parent
-    end of the walk               the next key is not due, or does not exist: in a node with a right child, no key is
-                                  after the successor's; a node without a right child is the root
+    end of the walk               the key with which the iterator would continue is not due, or does not exist
 
 A tree is nested tuples; the empty tree is None.
 """

@@ -105,8 +105,8 @@ class Config(NamedTuple):
     #: how the timer is armed. "when_idle": a nack does not re-arm an armed timer
     #: first_bucket           always for the first bucket time
     #: delay_when_idle        by a nack, with the nack's delay; by a run, for the first bucket time
-    #: interval_when_idle     by a nack and by a run, with an interval
-    #: interval_on_each_nack  by each nack and each run, with an interval
+    #: interval_when_idle     by a nack and, if nacks were pending, by a run, with an interval
+    #: interval_on_each_nack  by each nack and, if nacks were pending, by each run, with an interval
     #: ticker                 not at all: the timer fires at every interval from construction on
     #: An interval is a third of the delay of a nack by message id; except for a ticker, at least a third of the minimum
     #: delay
@@ -122,7 +122,7 @@ class Config(NamedTuple):
     interval_unit: Annotated[
         Literal["clock_units", "milliseconds"], Rule(Origin.OBSERVED, {"milliseconds": f"timerInterval_ in {CPP}"})
     ] = "clock_units"
-    #: which nacks stay pending when a pending entry is nacked again: both, the one with the earlier due time
+    #: which nacks stay pending when a pending entry is nacked again: both, the one with the earlier bucket time
     #: (`earliest_due`), the new nack (`latest`), or the old nack (`first`)
     repeated_nack: Annotated[
         Literal["both", "earliest_due", "latest", "first"],
@@ -237,7 +237,7 @@ class Nacked(NamedTuple):
 
 
 class Redelivery(NamedTuple):
-    """A redelivery command: its time and its message ids, which are a set in the clients, and sorted here."""
+    """A redelivery command: its time and its message ids. They are sorted here; in the clients, their order is free."""
 
     at: int
     ids: tuple[MessageId, ...]
