@@ -79,7 +79,7 @@ class Config(NamedTuple):
     #: latest_handler: a duplicate put replaces the entry's handler, unless the value is deallocated. keep: never
     duplicate_put: Annotated[
         Literal["keep", "latest_handler"],
-        Rule(Origin.RECORDED, {"keep": f"RangeEntryCacheImpl.insert, {SHIPPED}", "latest_handler": "2026-09"}),
+        Rule(Origin.RECORDED, {"keep": f"RangeEntryCacheImpl.insert, {SHIPPED}", "latest_handler": "master 2026-09"}),
     ] = "latest_handler"
     #: outcome for a range whose first position is after its last
     inverted_range: Annotated[

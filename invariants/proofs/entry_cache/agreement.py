@@ -12,7 +12,7 @@ from model.entry_cache.shared_reads import Held, Part, StorageRead
 LIMITER = "impl.entry_cache.reads_limiter"
 MODEL, READS = "model.entry_cache.shared_reads", "impl.entry_cache.shared_reads"
 
-#: Kinds of parts, by index.
+#: Four of the six kinds of parts, by index.
 KINDS = ("found", "failed", "awaited", "mixed")
 
 
@@ -28,8 +28,8 @@ def read_of(
 
 @contract(
     "joined-read-matches-and-overlaps",
-    "Of any two outstanding reads, the joined one is joinable, of the same cache and ledger, and overlaps the range. "
-    "If such a read includes the range, the joined one does. No read is joined only if none is eligible.",
+    "Of two outstanding reads, the joined one is eligible: joinable, of the same range cache and ledger, and "
+    "overlapping. If an eligible read includes the range, the joined one does. If one is eligible, one is joined.",
     Control(
         "reads of another ledger are joined",
         MODEL,
@@ -104,8 +104,8 @@ def joining_agrees(first: int, last: int, start: int, one: int, two: int, three:
 
 @contract(
     "complete-parts-agree",
-    "Model and implementation agree on which parts of a request are settled and complete, for parts of any kind with "
-    "up to three held entries.",
+    "Model and implementation agree on which parts of a request are settled and complete, for parts of four kinds "
+    "with up to three held entries.",
     Control(
         "the implementation does not count the last entry of a range",
         READS,

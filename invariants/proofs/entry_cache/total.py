@@ -58,7 +58,7 @@ class Caches:
         )
         numbered = [state.fields["owners"].length == sizes.length, sizes.length >= 0]
         self.given = [self.cache >= 0, self.cache < topic_caches.length, known, *numbered]
-        self.reached: list[Any] = []  # for each size pass: it frees its goal, or the cache is empty
+        self.reached: list[Any] = []  # for each size pass: it frees its goal, or all bytes
         self._passes = 0
         self._paths_of: dict[str, list[Any]] = {}
 

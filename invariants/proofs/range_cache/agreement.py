@@ -20,7 +20,7 @@ HERE = Position(1, 0)
 def one_entry(
     extends: bool, most: int, count: int | None, requeue_count: int, accessed: bool, time: int, size: int, now: int
 ) -> State:
-    """Returns a state with one entry that no reader holds."""
+    """Returns a state with one entry, of which no copy is open."""
     e = Entry(0, HERE, size, count, (), time, requeue_count, accessed, False)
     return State(now, (e,), (), (size, 0), (), 1, most, extends)
 
@@ -139,7 +139,7 @@ def put_agrees(expected: int, size: int, now: int, counts: bool) -> bool:
 
 @contract(
     "time-pass-over-one-entry-agrees",
-    "A time pass over one entry that no reader holds, with a threshold not in the future, has the same "
+    "A time pass over one entry of which no copy is open, with a threshold not in the future, has the same "
     "outcome and state in model and implementation.",
     Control(
         "the implementation's expiry is not strict",

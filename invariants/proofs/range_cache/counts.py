@@ -1,10 +1,10 @@
 """The proof that read counts are conserved. The proof covers every step that writes or moves a read count:
 
 put                          gives an entry a read count, or none
-mark_read, most releases     decrement the read count; `undelivered_release_marks_read` decides about a release of an
-                             entry that was not delivered
+mark_read, most releases     decrement the read count; `undelivered_release_marks_read` decides about the release of a
+                             copy that was not delivered
 replay                       increments the read count
-look-up, requeue, removal    keep the read count with the entry, and with its copies that readers retain
+look-up, requeue, removal    keep the read count of the entry and of its open copies
 """
 
 from __future__ import annotations

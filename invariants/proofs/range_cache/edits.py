@@ -4,8 +4,8 @@ An edit is one path that changes the state: through an action without a loop, or
 functions iterate over any number of entries:
 
     function            called by                                effect
-    look_up             get, get_range                           sets `accessed`; a reader may retain the entry
-    change_read_count   release, replay                          changes the read count that a retained entry shares
+    look_up             get, get_range                           sets `accessed`; with `hold`, makes a copy
+    change_read_count   release, replay                          changes the read count that an open copy shares
     remove_entries      remove_range, invalidate_ledger, clear   removes entries; their wrappers stay in the queue
 
 `passes.py` has the proofs about eviction passes.
@@ -226,7 +226,7 @@ class Edits:
 
 
 def _canonical(s: State) -> State:
-    """Returns the state with `orphaned_copies` sorted and without groups of which no copy is retained."""
+    """Returns the state with `orphaned_copies` sorted, and without empty groups."""
     return s._replace(orphaned_copies=tuple(sorted(g for g in s.orphaned_copies if g.copies)))
 
 
