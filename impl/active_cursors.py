@@ -104,7 +104,7 @@ class Order:
         return _LEAST_CAPACITY + self._total // _BLOCKS
 
     def _take(self, at: int, index: int) -> None:
-        """Removes a key of block `at`. Joins the block with a neighbour if both fill at most half the capacity."""
+        """Removes a key of block `at`. Joins it with a neighbour if both together have at most half the capacity."""
         self._total -= 1
         block = self._blocks[at]
         del block[index]

@@ -28,7 +28,7 @@ property receives the values before the step, a state property the values in the
 Every engine that runs traces folds history variables: lockstep, replay, shrinking, the Hypothesis state machine,
 recordings, and the edge cover, whose traces together take every transition of an explored scope. The explorer's search
 does not fold them: history variables would multiply the states, and the number of states must equal TLC's. So a
-property with a history variable is never "exhausted": no engine checks it in every state or step of a scope.
+property with a history variable is never "exhausted": no engine checks it with every value that the variable can have.
 """
 
 from __future__ import annotations
@@ -142,12 +142,13 @@ def properties_of(module: ModuleType) -> tuple[Property, ...]:
 
 
 def once_per_state(derive: Callable[[Any], V]) -> Callable[[Any], V]:
-    """Decorator: caches the results of a function for the two states that were its latest arguments.
+    """Decorator: caches the two results that a function computed last.
 
-    These are mostly the states before and after a step. States are compared by identity: this is cheaper than by value.
+    These are mostly for the states before and after a step. States are compared by identity, which is cheaper than by
+    value.
     """
-    latest: Any = None
-    earlier: Any = None
+    latest: Any = None  # the state of the last computed result
+    earlier: Any = None  # the state of the one before
     of_latest: Any = None  # the results for these states
     of_earlier: Any = None
 

@@ -241,7 +241,7 @@ class Machine(Generic[C, S]):
         return profile
 
     def release(self, *releases: str, rules: C, about: str = "") -> Profile:
-        """Returns the profile of one or more releases. They must have the same default settings (`defaults`).
+        """Returns the profile of one or more releases, which must have the same default settings (`defaults`).
 
         The config of the profile has these defaults. All other fields are taken from the config `rules`. If no profile
         has this config, adds the profile `pulsar-RELEASE`, named after the first release. `about` says where the rules

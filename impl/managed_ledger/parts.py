@@ -62,14 +62,14 @@ class TopicCache(EntryCaches):
         return self._next_request
 
     def _receive_entries(self, read: OutstandingRead, entries: int) -> None:
-        """Receives entries from storage, with the count of this moment for the request that issued the read."""
+        """Receives entries from storage. Their count is `expected` of the request that issued the read, as of now."""
         read.initiator.expected_reads = self.expected(read.initiator.number)
         super()._receive_entries(read, entries)
         read.initiator.expected_reads = 0  # as in the model, in which a request to the cache has the count 0
 
 
 class ReplayQueue:
-    """The positions of the entries that wait to be read again: sorted, and also sorted by key."""
+    """The positions of the entries to read again: in one sorted list, and in a sorted list for each key."""
 
     def __init__(self, key_of: KeyOf, positions: Iterable[Position] = ()) -> None:
         self._key_of = key_of
@@ -108,7 +108,7 @@ class ReplayQueue:
         return len(self.positions)
 
     def keys_are_consistent(self) -> bool:
-        """Whether the entries by key are those of the queue."""
+        """Whether the lists for the keys have exactly the entries of the queue. For `check`."""
         return sorted(p for same in self._by_key.values() for p in same) == self.positions
 
 
@@ -122,7 +122,7 @@ class ConnectedConsumer:
 
 
 class DispatcherRead:
-    """An outstanding read of a dispatcher. `failed`: a request of the read failed; the read ends with its last one."""
+    """An outstanding read of a dispatcher. If a request failed (`failed`), the read ends with its last request."""
 
     def __init__(self, read: Read | None = None) -> None:
         self.requests = set(read.requests) if read else set()

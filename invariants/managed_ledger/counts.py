@@ -1,16 +1,19 @@
 """Expected read counts: when a count equals the number of deliveries still to come, and when it does not.
 
-Each delivery of a cached entry lowers its count by 1. The count should equal the deliveries to come: then it reaches 0
-when nobody needs the entry any more. The deliveries to come are those that will occur if no call of `INTERVENTIONS`
-occurs. Their number is the sum of three numbers:
+A delivery of a cached entry is the release of a copy (the `EntryImpl` of a reader) that was sent, or that was skipped
+because the entry is acknowledged. Each delivery lowers the count by 1. The count should equal the number of deliveries
+to come: then it reaches 0 when nobody needs the entry any more. This number is the sum of three numbers:
 
-    copies    copies (the `EntryImpl` of a reader) that share the entry's count and are not released: a pending request
-              or a read has the copy, or the copy is being sent
-    cursors   active cursors that have not read the entry, and whose normal read has not requested the entry
-    replays   subscriptions whose replay queue has the entry, and whose replay read does not include the entry
+    copies    copies that share the entry's count and are not released: a pending request or a read has the copy, or the
+              copy is being sent
+    cursors   active cursors whose read position is at the entry or before it, and whose normal read has no pending
+              request for the entry
+    replays   subscriptions whose replay queue has the entry, not acknowledged, and whose replay read does not include
+              the entry
 
-The surplus of a cached entry is its count minus its deliveries to come. An acknowledged entry of a replay queue is not
-replayed. The reader of an entry from storage is the cursor that issued the storage read.
+These deliveries occur, unless a read fails or is discarded, or a call of `INTERVENTIONS` prevents them. The surplus of
+a cached entry is its count minus its deliveries to come. The reader of an entry from storage is the cursor that issued
+the storage read.
 """
 
 from __future__ import annotations
@@ -81,7 +84,7 @@ def replays_to_come(s: State, sub: Subscription) -> set[Position]:
 
 @once_per_state
 def deliveries_to_come(s: State) -> dict[Position, int]:
-    """Returns for each cached entry the number of deliveries that will decrement its read count."""
+    """Returns the number of deliveries to come of each cached entry, by position."""
     deliveries = {position: len(e.copies) for position, e in cached(s).items()}
     for number, sub in enumerate(s.subscriptions):
         asked = asked_for(s, sub.normal_read.requests) if sub.normal_read is not None else ()
@@ -93,7 +96,7 @@ def deliveries_to_come(s: State) -> dict[Position, int]:
 
 
 def surplus(s: State, e: Entry) -> int | None:
-    """Returns the read count of a cached entry minus the number of its deliveries to come; None without a count."""
+    """Returns the surplus of a cached entry; None for an entry without a count."""
     return None if e.expected_reads is None else e.expected_reads - deliveries_to_come(s)[e.position]
 
 
@@ -141,8 +144,8 @@ def entry_from_storage_expects_reads_of_cursors_at_or_before_reader(
 ) -> bool:
     """The count of an entry from storage is the number of active cursors at or before its reader when storage answers.
 
-    The entries are not cached if a replay read requested them, if the reader is inactive when storage answers, or if
-    the cache is disabled.
+    The answer adds no entry to the cache if a replay read issued the storage read, if the reader is inactive when
+    storage answers, or if the cache is disabled.
     """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
@@ -160,13 +163,15 @@ def entry_from_storage_expects_reads_of_cursors_at_or_before_reader(
 def count_of_entry_from_storage_equals_deliveries_to_come(
     cfg: Config, before: State, event: Event, after: State
 ) -> bool:
-    """The count of an entry from storage equals its deliveries to come, except in five cases.
+    """The count of an entry from storage equals its deliveries to come; five cases are not checked.
 
-    The count has one read for each active cursor at or before the reader. The deliveries to come differ in these cases.
-    (1) An active cursor has requested the entry, and its mark-delete position, and with it the read position, has since
-    passed the entry. (2) The entry is in a replay queue, or a replay read waits for the same storage read. (3) An
-    inactive cursor has an outstanding normal read. (4) An active cursor is between the reader and the entry. (5) An
-    active cursor has requested the entry, and gets it from the cache or from another storage read.
+    Only answers to the normal read of an active cursor are checked. The count is the number of active cursors at or
+    before the reader. It can differ from the deliveries to come in the five cases. (1) The normal read of an active
+    cursor has a pending request for the entry, but the read position has passed the entry, because the mark-delete
+    position did. (2) The entry is in a replay queue, or a replay read waits for the same storage read. (3) An inactive
+    cursor has an outstanding normal read, of any entries. (4) The position of an active cursor is after the reader's,
+    and at the entry or before it. (5) The normal read of an active cursor has a pending request for the entry, and
+    gets the entry from the cache or from another storage read.
     """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
@@ -198,16 +203,16 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
 
 # ---- counts of cached entries -------------------------------------------------------------------------
 
-#: Actions that change deliveries to come without changing a count. The coverage goals at the end of this file are
-#: examples.
+#: Actions that can change deliveries to come without changing a count: see the first four coverage goals below.
 INTERVENTIONS = ("connect", "disconnect", "redeliver", "seek", "mark_delete", "acknowledge")
 
 
-def completes_requests_of_good_reads(s: State, event: Event) -> bool:
-    """Whether storage completes a read, no request fails, and no request of a cancelled or failed read completes.
+def is_comparable_answer(s: State, event: Event) -> bool:
+    """Whether storage completes a read, no request fails, and no request of an unsuitable read completes.
 
-    A cancelled normal read is rewound. A replay read with a failed request ends with its last request: the entries that
-    other requests returned are released, and those that are acknowledged are not replayed.
+    A cancelled normal read is unsuitable: when its request completes, the read position moves past entries that the
+    cursor reads again after its rewind. A replay read with a failed request is unsuitable: with its last request, the
+    read ends, all its entries are released, and those that are acknowledged are not replayed.
     """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return False
@@ -223,21 +228,22 @@ def completes_requests_of_good_reads(s: State, event: Event) -> bool:
 def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
     """Whether a step must change the count and the deliveries to come of a cached entry by the same number.
 
-    A copy shares the count of the cached entry, unless the entry was evicted and cached again since the copy was made.
+    A copy shares the count of the cached entry, unless the entry has got another `EntryReadCountHandlerImpl` since the
+    copy was made, or was evicted and cached again.
 
-        storage answers          false for an entry of the answer, which may get another `EntryReadCountHandlerImpl`,
-                                 and for an entry of a partial cache hit that is read again as a whole, because the
-                                 read of one of its gaps has failed. False for every entry if a request fails, or if
-                                 one of a cancelled normal read or of a failed replay read completes
+        storage answers          true if `is_comparable_answer`, except for an entry of the answer, which may get
+                                 another handler, and for an entry of a storage read that the step issues
         an entry is put back     true for this entry if the copy of the read shares the count
-        a read is discarded      true for an entry of the read that will be read again, if its copy shares the count;
-                                 false for every other entry
+        a read is discarded      true for an entry of the read whose copy shares the count, if the replay queue keeps
+                                 the entry, or if the read position of an active cursor moves back to the entry or
+                                 before it; false for every other cached entry
         otherwise                true
     """
     if event.name == "complete_storage_read":
-        if e.position in positions_of_answer(before, event) or not completes_requests_of_good_reads(before, event):
+        if e.position in positions_of_answer(before, event) or not is_comparable_answer(before, event):
             return False
-        # a step in which storage answers issues a storage read only to read a range again
+        # The step issues a storage read only if a gap of a partial cache hit failed earlier: the request releases its
+        # copies and reads its whole range again.
         again = {Position(r.ledger, i) for r in event.outcome.issued for i in range(r.first, r.last + 1)}
         return e.position not in again
     if event.name != "dispatch" or not isinstance(event.outcome, Dispatched):
@@ -263,13 +269,8 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
 def count_follows_deliveries_to_come(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A count changes by the same number as the deliveries to come.
 
-    A delivery lowers both by 1. An entry that a dispatch puts back keeps both.
-
-    Not checked: steps in which a consumer connects, disconnects or asks for redelivery, a cursor seeks, or an entry is
-    acknowledged; the entries of an answer of storage, and of a partial cache hit that is read again as a whole; steps
-    in which a request to the cache fails, or one of a cancelled normal read or of a replay read with a failed request
-    completes; discarded entries that are not read again; an entry that is put back, if it was evicted and cached again
-    after it was read.
+    A delivery lowers both by 1. An entry that a dispatch puts back keeps both. Not checked: calls of `INTERVENTIONS`,
+    and the steps and entries for which `is_comparable` is false: mostly answers of storage, and discarded reads.
     """
     was, now = cached(before), cached(after)
     return all(
@@ -302,13 +303,13 @@ def inactive_cursor_remains_counted(cfg: Config, before: State, event: Event, af
 
 @sometimes(managed_ledger, on=("redeliver", "disconnect"), given=with_counts)
 def redelivery_is_not_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Entries that a consumer held are added to the replay queue, and their counts do not rise."""
+    """Entries that a consumer held will be replayed or, by a failover subscription, read again; no count rises."""
     return any(each < 0 for each in new_differences(before, after))
 
 
 @sometimes(managed_ledger, on=("mark_delete",), given=with_counts)
 def entry_deleted_before_its_read_remains_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The mark-delete position passes entries that were not read, and their counts do not fall."""
+    """The mark-delete position passes entries that were still to be read or replayed; their counts do not fall."""
     return any(each > 0 for each in new_differences(before, after))
 
 

@@ -104,9 +104,9 @@ def call_is_rejected_exactly_if_it_cannot_happen(cfg: Config, before: State, eve
 
     The consumer, storage read or eviction task of a call must exist; `connect` needs a consumer that is not connected.
     A read starts only with permits, and not during a replay read. `dispatch` needs a read whose requests are all
-    complete, and `release` a sent entry. An ack needs an entry that is held or in the replay queue. A mark-delete needs
-    an entry after the mark-delete position. A seek needs an entry, or the end of the log. A rollover needs entries in
-    the last ledger. The checks of backlogs run only without counts.
+    complete, and `release` a sent entry. An ack needs an entry that is held, or that is in the replay queue and not
+    acknowledged. A mark-delete needs an entry after the mark-delete position. A seek needs an entry, or the end of the
+    log. A rollover needs entries in the last ledger. The checks of backlogs run only without counts.
     """
     sub = before.subscriptions[event.arguments.get("subscription", 0)]
     return isinstance(event.outcome, Refused) is not POSSIBLE[event.name](cfg, before, event.arguments, sub)
@@ -387,9 +387,10 @@ def dispatcher_changes_only_by_its_calls(cfg: Config, before: State, event: Even
 def read_position_moves_by_reads_rewinds_and_seeks(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The read position moves past the entries of a complete normal read, or to where a rewind or seek puts it.
 
-    A rewind moves the read position to the first unacknowledged entry, a seek to the given position. An ack moves the
-    read position only if the mark-delete position passes the read position. A normal read that starts moves the read
-    position to its first entry. Two positions with no entry between them are not distinguished.
+    A rewind moves the read position to the first unacknowledged entry, a seek to the given position. If an ack moves
+    the mark-delete position to the read position or past it, the read position moves to the first unacknowledged entry.
+    A normal read that starts moves the read position to its first entry. Two positions with no entry between them are
+    not distinguished.
     """
     args, is_refused = event.arguments, isinstance(event.outcome, Refused)
     for number, (sub, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):

@@ -13,8 +13,8 @@ from model.range_cache import Entry
 
 @contract(
     "positions-and-backlogs-of-implementation-and-model-agree",
-    "For a log of two ledgers of any sizes and any position: implementation and model find the same valid position at "
-    "or after it, and the same number of entries to read from it on.",
+    "For a log of two ledgers of any sizes, the first not empty, and any position in them up to the end of the log: "
+    "implementation and model find the same valid position at or after it, and the same number of entries from it on.",
     Control(
         "the position after the last entry of a closed ledger is valid",
         "impl.managed_ledger.ledger",

@@ -214,7 +214,7 @@ def added_absent(
     """`add` of an absent name: returns the same as `added`.
 
     If there is a position, a node of the name whose removal is pending is reused; with `readd_keeps_object`
-    "until_flushed", it keeps its cursor object. Otherwise, the node is a new one.
+    "until_flushed", the node keeps its cursor object. Without a position or such a node, a new node is added.
     """
     node = None if position is None else node_pending_removal(s, cursor)
     if node is None:

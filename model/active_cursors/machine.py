@@ -49,8 +49,8 @@ from model.values import AtLeast, Below, Origin, Rule, record
 class Config(NamedTuple):
     """Settings, then the rules in which versions and containers differ.
 
-    A rule that begins with "the list", "the heap" or "the set" has an effect only with that `container`. Its terms are
-    those of `linked_list.py` or `heap.py`.
+    A rule that begins with "the list", "the heap" or "the set" is meant for that `container` only. Its terms are those
+    of `linked_list.py` or `heap.py`.
     """
 
     #: number of names; cursors are named by numbers from 0
@@ -504,9 +504,9 @@ def position_and_name(item: Item) -> tuple[Position, int]:
 
 @active_cursors.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Returns the names, the answers to all queries except `get_cursor`, and three further facts.
+    """Returns the names, the answers to all queries except `get_cursor`, and four further facts.
 
-    These are: whether `durables` is positive, the slowest cursors, and the number of changes (`version`).
+    These are: whether there are no cursors, whether `durables` is positive, the slowest cursors, and `version`.
     """
     seen = flush(cfg, s)
     slowest = slowest_position(cfg, seen)[1]

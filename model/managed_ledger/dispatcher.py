@@ -122,10 +122,10 @@ def permits_of(cfg: Config, sub: Subscription, subscription: int) -> int:
 
 
 def replay_now(cfg: Config, sub: Subscription, subscription: int, max_entries: int) -> tuple[Position, ...]:
-    """`PersistentDispatcherMultipleConsumers.getMessagesToReplayNow`: returns the first positions of the replay queue.
+    """`PersistentDispatcherMultipleConsumers.getMessagesToReplayNow`: returns the entries of the next replay read.
 
-    Key_Shared (`ReplayPositionFilter`): only entries whose consumer has a permit left after the earlier entries, and
-    whose key is not draining.
+    These are the first `max_entries` entries of the replay queue. Key_Shared (`ReplayPositionFilter`): the first ones
+    whose consumer has a permit left when each earlier one takes a permit, and whose key is not draining.
     """
     if type_of(cfg, subscription) != "key_shared":
         return sub.replay[:max_entries]

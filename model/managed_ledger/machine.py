@@ -15,15 +15,17 @@ an entry with a positive count expires, it is requeued instead of evicted, at mo
     read       a dispatcher starts a normal read, of entries from the read position on, or a replay read, of entries in
                the replay queue. Cached entries come from the cache, the others from storage
     storage    storage answers a storage read. All entries of the answer to a normal read get the same count: the number
-               of active cursors that are then at the position of the reading cursor or before it. The entries are
-               cached if the count is positive. The answer to a replay read is not cached
+               of active cursors that are then at the position of the reading cursor or before it; 0 if the reading
+               cursor is inactive. The entries are cached if the count is positive. The answer to a replay read is not
+               cached
     dispatch   each entry of a complete read is skipped if it is acknowledged, sent if a consumer can take it, and
                otherwise put back into the replay queue, which raises its count by 1
     release    lowers the count by 1. A skipped entry, and an entry that is put back, are released at once, a sent entry
                when it has been written to the connection
     inactive   a cursor is active while it has consumers. When the last consumer leaves, outstanding reads are
-               cancelled. A cancelled read still completes. Then it is discarded: its entries are released, and their
-               counts stay as they are. The cursor is rewound to the mark-delete position
+               cancelled. A cancelled read still completes or fails. Then it is discarded: its entries are released,
+               their counts stay as they are, and the cursor is rewound: it reads again after the mark-delete position.
+               Without outstanding reads, the cursor is rewound when a consumer connects
 
 Without counts (`cacheEvictionByExpectedReadCount` off), two periodic checks by the backlog decide what is cached. The
 backlog is the number of unread entries (`ManagedCursorImpl.getNumberOfEntries`). `checkBackloggedCursors` activates
@@ -203,8 +205,8 @@ def trim_consumed_ledgers(cfg: Config, s: State) -> Step[State, int]:
 def connect(cfg: Config, s: State, subscription: SubscriptionNumber, consumer: ConsumerNumber) -> Step[State, None]:
     """`PersistentDispatcherMultipleConsumers.addConsumer`: the first consumer rewinds and activates the cursor.
 
-    A new active consumer of a failover subscription also rewinds the cursor. Outstanding reads are cancelled, and then
-    the cursor is rewound later (`restart`). Without counts, only `checkBackloggedCursors` activates cursors.
+    A new active consumer of a failover subscription also rewinds the cursor. While reads are outstanding, the cursor is
+    not rewound yet (`restart`). Without counts, only `checkBackloggedCursors` activates cursors.
     """
     sub = s.subscriptions[subscription]
     if any(c.consumer == consumer for c in sub.consumers):
@@ -345,8 +347,8 @@ def complete_storage_read(cfg: Config, s: State, storage_read: int, success: boo
 def expected_read_count(cfg: Config, s: State, subscription: int, kind: Kind) -> int:
     """Returns the count of the entries that a cursor reads from storage; entries with the count 0 are not cached.
 
-    Replay read: 0. Normal read: the number of active cursors at or before the cursor. Normal read without counts: 1 if
-    `ManagedCursorImpl.isCacheReadEntry`, otherwise 0.
+    Replay read: 0. Normal read with counts: the number of active cursors at or before the cursor; 0 if the cursor is
+    inactive. Normal read without counts: 1 if `ManagedCursorImpl.isCacheReadEntry`, otherwise 0.
     """
     if kind == "replay":
         return 0
@@ -360,8 +362,9 @@ def dispatch(cfg: Config, s: State, subscription: SubscriptionNumber, kind: Kind
     """`PersistentDispatcherMultipleConsumers.sendMessagesToConsumers`: dispatches the entries of a complete read.
 
     If `is_discarded`, the entries are discarded and the cursor is rewound. The cursor is also rewound after a cancelled
-    read was sent. With `replay_order` "any_of_key", a Key_Shared read that `is_overtaken` is not sent: the entries of a
-    normal read are put back for replay; those of a replay read are discarded and stay in the replay queue.
+    replay read that is not discarded. With `replay_order` "any_of_key", a Key_Shared read that `is_overtaken` is not
+    sent: the entries of a normal read are put back for replay; those of a replay read are discarded and stay in the
+    replay queue.
     """
     sub = s.subscriptions[subscription]
     read = read_of(sub, kind)
@@ -439,7 +442,7 @@ def seek(cfg: Config, s: State, subscription: SubscriptionNumber, position: Posi
 def check_backlogged_cursors(cfg: Config, s: State) -> Step[State, None]:
     """`PersistentTopic.checkBackloggedCursors`: activates the cursors with consumers and a small backlog.
 
-    All other cursors are deactivated. With counts, the broker does not run this check.
+    All other cursors are deactivated. With counts, the check is refused: the broker does not run it.
     """
     if cfg.counts_reads:
         return refused(s, "unsupported", "a cursor is active while it has consumers")
@@ -457,7 +460,7 @@ def check_cursors_to_cache_entries(cfg: Config, s: State) -> Step[State, None]:
     """`ManagedLedgerImpl.checkCursorsToCacheEntries`: sets or clears `isCacheReadEntry` of every cursor.
 
     `isCacheReadEntry` is set for a cursor with a large backlog that is similar to the backlogs of enough other cursors.
-    If `min_backlog_cursors` is 0, the check does nothing. With counts, the broker does not run this check.
+    If `min_backlog_cursors` is 0, the check does nothing. With counts, it is refused: the broker does not run it.
     """
     if cfg.counts_reads:
         return refused(s, "unsupported", "reads are cached by their expected read counts")

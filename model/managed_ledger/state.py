@@ -44,8 +44,8 @@ class Config(NamedTuple):
     #: without counts: whether the entries before the slowest mark-delete position of the active cursors are invalidated
     #: (true), or the entries before their slowest read position (false)
     invalidates_by_mark_delete: Annotated[bool, Setting("cacheEvictionByMarkDeletedPosition", False)] = False
-    #: with counts: grace period. Added entries are cached without active cursors for this time after a cursor became
-    #: inactive, and after the start. 0 switches the grace period off
+    #: with counts: grace period. Without active cursors, added entries are cached for this time after the last cursor
+    #: became inactive, and after the start. 0 switches the grace period off
     grace_ms: Annotated[
         int,
         AtLeast(0),
@@ -178,8 +178,8 @@ class ReadEntry(NamedTuple):
 class Read(NamedTuple):
     """A read of a dispatcher. It is outstanding from its start until its entries are dispatched or discarded."""
 
-    #: numbers of the requests to the entry cache that are not complete; a normal read makes one request, a replay read
-    #: one for each entry
+    #: numbers of the pending requests to the entry cache; a normal read makes one request, a replay read one for each
+    #: entry
     requests: tuple[int, ...]
     entries: tuple[ReadEntry, ...]  # entries that complete requests returned, by position
     #: shouldRewindBeforeReadingOrReplaying: whether the cursor is rewound when the read ends. A read with a failed
@@ -266,7 +266,7 @@ class Dispatched(NamedTuple):
     sent: tuple[tuple[Position, int], ...]  # each position with the number of the consumer
     put_back: tuple[Position, ...]  # put back for replay
     skipped: tuple[Position, ...]  # not sent, because they are acknowledged
-    discarded: tuple[Position, ...]  # all entries of a discarded read; they are read again later
+    discarded: tuple[Position, ...]  # all entries of a discarded read; if unacknowledged, they are read again
 
 
 # ---- configs of the cache and the container -----------------------------------------------------------
