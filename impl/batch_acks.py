@@ -251,8 +251,8 @@ class BatchAcks:
     def ack_individual(self, acks: tuple[Ack, ...]) -> int | Refused:
         """Acknowledges all entries of a list, or none.
 
-        A position after the last entry is refused only if nothing else is wrong with the list. O(log n + log k + log l)
-        for each entry, and the ranges and ack sets that the mark-delete position passes.
+        The error is that of a position after the last entry only if nothing else is wrong with the list. O(log n +
+        log k + log l) for each entry, and the ranges and ack sets that the mark-delete position passes.
         """
         planned: list[tuple[int, int | None]] = []
         after_last = None  # the error of the first position after the last entry
@@ -311,7 +311,7 @@ class BatchAcks:
         self._read_position = max(self._read_position, self._first_unacked)
 
     def ack_cumulative(self, position: Position, ack_set: AckSet | None) -> int | Refused:
-        """Acknowledges everything before an entry, and the entry.
+        """Acknowledges everything before an entry, and the entry, whole or by ack set.
 
         O(log n + log k + log l), and the ranges and ack sets that the mark-delete position passes.
         """
@@ -320,7 +320,7 @@ class BatchAcks:
         if refusal is not None:
             return refusal
         requested = self._requested_mask(mask)
-        # All entries before `target` are acknowledged: also `entry` itself if the ack is for all of it (requested is 0)
+        # `entry + (requested == 0)` is the first entry after the new mark-delete position
         if entry is None or entry + (requested == 0) < self._first_unacked:
             return Refused(
                 "illegal_argument", f"position is {_AFTER_LAST_ENTRY if entry is None else _BEFORE_MARK_DELETE}"

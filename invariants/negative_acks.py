@@ -520,7 +520,7 @@ def redelivered_entry_is_still_pending(cfg: Config, before: State, event: Event,
 @sometimes(negative_acks, on=("advance_time",))
 def timer_task_runs_late(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The timer task runs after its deadline and sends a redelivery command."""
-    # the deadline before the step is that of the first run
+    # the deadline before the step is that of the first run; by default, every run sends a command
     return any(before.timer is not None and command.at > before.timer for command in commands(event)[:1])
 
 

@@ -229,7 +229,7 @@ class Buckets:
         return self._first
 
     def add(self, time: int, ledger: int, entry: int) -> None:
-        """Adds an entry to a bucket, once. O(1) amortised.
+        """Adds an entry to a bucket. O(1) amortised.
 
         O(entries) if the entry ends a progression, or if it opens a bucket and others are sealed before.
         """

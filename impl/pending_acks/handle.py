@@ -8,13 +8,13 @@ Implements the `reference` rules and all settings of `model/pending_acks`. The p
     index     a list of ack positions and a list of log positions (impl/pending_acks/log.py): a binary search in the
               ack positions finds the log position up to which the log can be mark-deleted
 
-An ack is *unlogged* while its record is buffered or in flight. In the costs, k is the number of positions of a request
-or record, h the number of acks of one entry, pending or unlogged, p the number of pending individual acks of a
+A request is *unlogged* while its record is buffered or in flight. In the costs, k is the number of positions of a
+request or record, h the number of acks of one entry, pending or unlogged, p the number of pending individual acks of a
 transaction, and c the cost to find a conflict: O(k h) for individual acks, and O(h + transactions with pending acks +
 positions of unlogged acks) for a cumulative ack.
 
-A low watermark aborts every transaction that has pending acks and an id at or below it, unless an abort of the
-transaction is already buffered or in flight. These aborts are counted by transaction, so no request is scanned.
+A low watermark aborts every transaction that has pending acks and an id at or below the low watermark, unless an abort
+of the transaction is unlogged. Unlogged aborts are counted by transaction, so no request is scanned.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ class PendingAcks:
                 self._append(request)
             return why
         cumulative = self._cumulative()
-        # Pulsar writes an ack type into the record of a commit or abort, too. It has no effect
+        # as in Pulsar, the record of a commit or abort has an ack type, too; here, the type has no effect
         is_cumulative = cumulative is not None and cumulative.txn == record.txn
         self._append(
             Request(request.number, LogRecord(record.op, is_cumulative, record.txn, ()), request.low_watermark)

@@ -64,7 +64,7 @@ class Log:
         return tuple([self._decoded(each) if isinstance(each, bytes) else each for each in self._entries])
 
     def load(self, entries: tuple[LogEntry, ...]) -> None:
-        """Loads a log that was never mark-deleted."""
+        """Loads the model's form; its first entry gets position 0."""
         self._entries, self.base = list(entries), 0
 
     # ---- encoding
@@ -179,7 +179,7 @@ class SparseIndex:
         return LogIndex(self.current_lag, self.max_index_lag, self.max_ack, keys)
 
     def load(self, index: LogIndex) -> None:
-        """Loads an index of a log that was never mark-deleted."""
+        """Loads the model's form, in which log positions count from the first entry of the log."""
         self.current_lag, self.max_index_lag, self.max_ack = (
             index.current_lag,
             index.max_index_lag,

@@ -96,10 +96,10 @@ class PendingAcksIndex:
     def complete(self, record: LogRecord) -> None:
         """Removes an ack whose append has ended, or will not begin because the handle stops. O(its positions * h).
 
-        Appends end in order, so the first record of the queue is removed, of `unlogged_acks` or `unlogged_cumulative`.
-        Only a handle that stops removes its buffered records while others are in flight: then the removed record is
-        another one. This does no harm, because the queues are not read before the handle is opened again, when all
-        appends have ended and the queues are empty.
+        Appends end in order, so the ack is the first one in its queue, `unlogged_acks` or `unlogged_cumulative`.
+        Exception: a handle that stops completes its buffered acks while others are in flight. Then the queue loses an
+        ack in flight instead. This does no harm: the queues are read again only when the handle is open, and it opens
+        only after all appends have ended and the queues are empty.
         """
         if record.cumulative:
             self.unlogged_cumulative.popleft()

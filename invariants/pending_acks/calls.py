@@ -118,11 +118,12 @@ def request_is_queued_as_made(cfg: Config, before: State, event: Event, after: S
 
 @always(pending_acks, on=("persist", "flush", "open_store", "acknowledge", "crash"))
 def call_changes_only_its_fields(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A flush appends the buffer as one entry, a persist stores the cursor, an ack without a transaction adds its
-    messages to the cursor, and opening the handle starts a replay. None of these calls changes anything else.
+    """A flush, a persist, an ack without a transaction and an opening of the handle change only their own fields.
 
-    A cursor that stores no ack sets ignores an ack with an ack set. A crash keeps the persisted cursor, the log, and
-    the entries in flight that survive. It loses all requests, and the handle is not open.
+    A flush appends the buffer as one entry. A persist stores the cursor. An ack without a transaction adds its messages
+    to the cursor; a cursor that stores no ack sets ignores an ack set that leaves messages. An opening starts a replay.
+    A crash keeps the persisted cursor, the log, and the entries in flight that survive. It loses all requests, and the
+    handle is not open.
     """
     if is_error(event):
         return True
@@ -193,10 +194,10 @@ def request_succeeds_iff_ready_handle_appends_it(cfg: Config, before: State, eve
 
 @always(pending_acks, on=("read_entry", "end_replay"))
 def successful_read_resets_failed_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A successful read and the end of a replay reset the number of failed reads. After a read, the replay continues
-    at the next entry.
+    """A successful read and the end of a replay reset the number of failed reads.
 
-    Without `replay_rewinds`, only the number of failed reads is checked.
+    After a read, the replay continues at the next entry. The end of a replay also resets `replayed`. Without
+    `replay_rewinds`, only the number of failed reads is checked.
     """
     if is_error(event) or not cfg.replay_rewinds:
         return is_error(event) or after.failed_reads == 0

@@ -21,8 +21,6 @@ from model.machine import Failed
 from model.pending_acks.machine import pending_acks
 from model.pending_acks.state import INTERNAL, Config, State
 
-# ---- coverage goals -----------------------------------------------------------------------------------
-
 
 @sometimes(pending_acks, on=("crash",))
 def crash_loses_committed_acks_of_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
@@ -64,7 +62,7 @@ def deletable_prefix_is_not_yet_trimmed(cfg: Config, s: State) -> bool:
 
 @sometimes(pending_acks, on=APPENDS)
 def aborted_transaction_shares_an_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An abort redelivers messages of an entry, and another transaction has other messages of the entry pending."""
+    """An abort redelivers messages of an entry, and after the append an individual ack of the entry is pending."""
     if is_error(event) or not event.outcome.redelivered:
         return False
     entries = {ack.entry for each in after.individual_acks for ack in each.acks}

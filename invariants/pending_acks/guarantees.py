@@ -152,7 +152,7 @@ def ack_is_rejected_iff_it_conflicts(cfg: Config, before: State, event: Event, a
 
     An individual ack conflicts with a pending individual ack of one of its messages, and with another transaction's
     cumulative ack of one of its messages. An ack with an ack set also conflicts if one of the messages that it acks is
-    acknowledged. An ack of a whole entry conflicts only if all messages of the entry are acknowledged.
+    acknowledged; an ack of a whole entry, if all messages of the entry are acknowledged.
 
     A cumulative ack conflicts with any cumulative ack of another transaction, with individual acks of other
     transactions up to its position, with a cumulative ack of its own transaction at or after its position, and with a

@@ -8,7 +8,7 @@ request, one flush, one log entry that is appended or replayed, one consumer's a
 the cursor, one opening or close, the end of a replay, or one failure.
 
 A message is *acknowledged* if the cursor has its ack. A message becomes *pending* in a transaction when the
-transaction's ack of the message is applied: when its record is durable, or when a replay reads its record. The message
+transaction's ack of the message is applied: when the ack's record is durable, or when a replay reads it. The message
 stays pending until a commit or abort of the transaction is applied, or the handle is no longer open.
 
     individual ack   a list of positions with optional ack sets; all become pending, or the request conflicts with other
