@@ -240,8 +240,7 @@ class Server:
     def do_crash(self) -> None:
         """Stops the owner, if the other broker runs: the owner's connections end, and its port closes.
 
-        If a transfer has begun, `Ordered.crash` finishes the transfer first. Then the destination is the owner that is
-        stopped.
+        During a transfer, `Ordered.crash` first finishes the transfer. So the destination is the owner that is stopped.
         """
         assert self.cluster is not None, "reset comes first"
         broker = self.cluster.crash()

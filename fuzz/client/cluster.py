@@ -4,10 +4,10 @@ The brokers share one log. One broker is the owner of all topics: a model decide
 The owner *serves*: it stores sends and takes acks and permits. During a transfer, that is between the two phases of
 PIP-307, no broker serves.
 
-A session of a producer or consumer begins when a broker admits a PRODUCER or SUBSCRIBE. It ends with the connection,
-with CLOSE or UNSUBSCRIBE, or when a new session replaces it. CLOSE stands for CLOSE_PRODUCER and CLOSE_CONSUMER. A
-session is fenced when a broker has ignored one of its sends: later sends of the session are ignored, too, because the
-log would have a gap before them.
+A session of a producer or consumer begins when a broker answers PRODUCER or SUBSCRIBE with success. The session ends
+with the connection, with CLOSE or UNSUBSCRIBE, or when a new session replaces it. CLOSE stands for CLOSE_PRODUCER and
+CLOSE_CONSUMER. If a broker ignores a send, the session is *fenced*: its later sends are ignored, too, because the log
+would have a gap before them.
 
 An order of a schedule changes the answers (`orders.py`). Brokers without orders are faithful: they answer as the models
 do. There is no I/O here: `broker.py` has the sockets. A method `_kind` answers the command KIND.
@@ -60,9 +60,9 @@ class Cluster:
         self.newest_session = 0  # sessions of producers and consumers are numbered from 1
         self.started = time.monotonic()
         #: events: milliseconds since `started`, connection, kind, and details. Most events are received commands, with
-        #: the command's kind. Some commands are not here; a parked one is here twice: when it arrived, and when it was
-        #: answered. Other kinds: ORDER (a command has used an order), REACHED_END_OF_TOPIC (it was sent), ENDED (a
-        #: connection in `may_end` has ended), LOST (another one has ended)
+        #: the command's kind. Some kinds of commands are not recorded. A parked command is recorded twice: at its
+        #: arrival and at its answer. Other events: ORDER (a command has used an order), REACHED_END_OF_TOPIC (it was
+        #: sent), ENDED (a connection in `may_end` has ended), LOST (another connection has ended)
         self.commands: list[tuple[float, int, str, Any]] = []
         #: kind of command -> how many were received; ENDED, LOST -> how many connections ended in this way
         self.counts: Counter[str] = Counter()
@@ -96,7 +96,7 @@ class Cluster:
             connection.send(reply)
 
     def _note(self, connection: Connection, kind: str, about: Any) -> None:
-        """Adds an item to `commands`."""
+        """Adds an event to `commands`."""
         self.commands.append(((time.monotonic() - self.started) * 1000, connection.number, kind, about))
 
     def topic(self, name: str) -> Topic:
@@ -178,8 +178,8 @@ class Cluster:
     def _admit(self, connection: Connection, kind: str, body: Any) -> bool:
         """Returns whether a broker admits a PRODUCER or SUBSCRIBE: the owner does, if no order refuses the command.
 
-        If the broker admits the command, the caller answers it, and a new owner has loaded the topics. Otherwise, this
-        method has parked the command (during a transfer), or answered with an error; with SILENT, neither.
+        If the broker admits the command, the topics are loaded there, and the caller answers the command. Otherwise,
+        this method has parked the command (during a transfer), ignored it (SILENT), or answered with an error.
         """
         served = self.ownership.admit(connection.broker)
         self.journal.append(("admit", connection.broker, served))

@@ -1,8 +1,8 @@
 """Runs the schedules of a scenario, and shrinks and replays findings.
 
-A schedule that violates a contract is a finding. The explanation of the violation is the defect of a known deviation
-(`known.py`), or there is none. Of the schedules that violate one contract with the same explanation, only the first is
-a finding. A run *shows* a finding if the run violates the finding's contract, with the same explanation.
+A schedule that violates a contract is a finding. If a known deviation (`known.py`) explains the violation, the defect
+of this deviation is the *explanation*. Of the schedules that violate one contract with the same explanation, or without
+one, only the first is a finding. A run *shows* a finding if it violates the same contract with the same explanation.
 
 A finding is shrunk: steps are removed in chunks, then arguments and settings are simplified. A smaller schedule is kept
 if its run shows the finding. Two runs of a schedule on a real client can differ. So every finding is replayed, and has
@@ -45,7 +45,7 @@ class Found(NamedTuple):
     """A finding: a schedule that violates a contract."""
 
     scenario: str
-    violation: Violation  # of the last replay that showed the finding; of the first run if no replay showed it
+    violation: Violation  # of the last replay that showed the finding; if none did, of the run that found it
     seed: int  # 0 if the schedule is from a file
     schedule: Schedule  # before shrinking
     shrunk: Schedule
@@ -178,9 +178,9 @@ def replay(harness: Harness, sought: Sought, schedule: Schedule, seconds: float)
 def shrink(harness: Harness, sought: Sought, schedule: Schedule, seconds: float) -> Schedule:
     """Returns a smaller or simpler schedule that shows the finding; the given schedule if shrinking finds none.
 
-    The first attempt takes `seconds`, and its runs wait `_SHRINK_PATIENCE` for an effect. An effect that is only late
-    can then look like a violation. So the result is run with `PATIENCE`. If this run does not show the finding, the
-    second attempt begins with the given schedule. Its runs wait `PATIENCE`, and it takes proportionally longer.
+    The first attempt takes up to `seconds`, and its runs wait `_SHRINK_PATIENCE` for an effect. An effect that is only
+    late can then look like a violation. So the result is run with `PATIENCE`. If this run does not show the finding, a
+    second attempt shrinks the given schedule. Its runs wait `PATIENCE`, and its time is longer in proportion.
     """
     found = _shrunk(harness, sought, schedule, _SHRINK_PATIENCE, seconds)
     if sought.reproduce(harness, found) is None:

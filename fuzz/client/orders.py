@@ -165,7 +165,7 @@ class Ordered(Consumers):
     def begin_transfer(self) -> bool:
         """Starts a transfer to the other broker: no broker serves, and producers and consumers stay attached.
 
-        Returns whether the transfer began: not if another one is in progress, or if the other broker is down.
+        Returns False, and does nothing, if another transfer is in progress or the other broker is down.
         """
         if self.serving is None or not self.ownership.begin_transfer(1 - self.serving):
             return False
