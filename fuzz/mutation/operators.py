@@ -1,13 +1,15 @@
 """Generated mutants: the mutation operators of cosmic-ray, applied at every node of a module's syntax tree.
 
-The mutation operators change comparisons, arithmetic, logic, numbers, loops and decorators. `_REPLACED_BY` limits the
-replacements of an operator to three at most. A test that kills these mutants usually kills those of the other
-replacements.
+The mutation operators change comparisons, arithmetic, bit operations, logic, numbers, loops, exceptions and decorators.
+An operator of Python is replaced by at most three others (`_REPLACED_BY`). A test that kills these mutants usually
+kills those of the other replacements, too. A unary operator is only deleted.
 
 Changes of annotations, type aliases, docstrings, defaults of settings, cache decorators and `strict` of `zip` make no
-mutants. Neither do changes between equivalent comparisons (`_UNORDERED`, `_OF_EMPTY`). The id of a mutant has its
-function and the source before and after the change, without comments or line numbers, so it stays valid when comments
-change or lines move.
+mutants. Neither do changes between equivalent comparisons (`_UNORDERED`, `_OF_EMPTY`).
+
+The id of a mutant is `PART: OLD => NEW`: the name of its part (`Part`), and the changed lines before and after the
+change. The id has no comments, indentation or line number, so it stays valid when comments change or lines move. If a
+part has equal lines, `#2`, `#3`, ... at the end of the id say which of them is changed.
 """
 
 from __future__ import annotations
@@ -51,14 +53,14 @@ _REPLACED_BY = {
 
 
 class Generated(NamedTuple):
-    """A generated mutant: a mutation operator, and the index of the occurrence in `part` to which it is applied."""
+    """A generated mutant: one of the changes that a mutation operator can make in a part."""
 
     id: str
-    id_prefix: str  # the common prefix of the ids of all mutants of the same source line
+    id_prefix: str  # `PART: OLD =>`, with which the ids of all mutants of the same source line begin
     module: str
-    part: str
+    part: str  # `Part.name`
     operator: str
-    occurrence: int
+    occurrence: int  # the index of this change among those of the operator in the part, from 0
     line: int  # the first changed line of the module, from 1
 
 
@@ -76,9 +78,8 @@ class Part(NamedTuple):
 def generated_of(module: str) -> list[Generated]:
     """Returns the generated mutants of a module. Takes seconds.
 
-    Changes of one line to the same text are one mutant. If a part has equal lines, the ids of the same change in the
-    second and later ones end with `#2`, `#3`, ... Raises BadValue if cosmic-ray is not installed, or if the module does
-    not exist.
+    Changes of one line to the same text are one mutant. Raises BadValue if cosmic-ray is not installed or there is no
+    such module.
     """
     found: dict[str, Generated] = {}
     changes = set[tuple[str, int]]()  # id without `#2`, line
@@ -99,7 +100,7 @@ def generated_of(module: str) -> list[Generated]:
 
 
 def _unique(name: str, taken: Container[str]) -> str:
-    """Returns the name, or if it is taken, the first free one of `NAME #2`, `NAME #3`, ..."""
+    """Returns the name. If the name is taken, returns the first free one of `NAME #2`, `NAME #3`, ..."""
     names = itertools.chain([name], (f"{name} #{i}" for i in itertools.count(2)))
     return next(each for each in names if each not in taken)
 
@@ -142,7 +143,7 @@ def parts_of(source: str) -> dict[str, Part]:
 
 @lru_cache(maxsize=1)
 def _operators() -> tuple[str, ...]:
-    """Returns the names of the mutation operators without parameters, sorted, limited by `_REPLACED_BY`."""
+    """Returns the sorted names of the mutation operators that are applied. None of them has a parameter."""
     try:
         from cosmic_ray import plugins
     except ImportError:
@@ -153,8 +154,8 @@ def _operators() -> tuple[str, ...]:
             plugins.get_operator(name)()
         except TypeError:
             continue
-        # A name is KIND, or KIND_OLD_NEW such as core/ReplaceBinaryOperator_Add_Sub. Usable are the names without NEW,
-        # and those whose NEW may replace OLD. Of the unary operators, only those are usable that delete one.
+        # A name is KIND, or KIND_OLD_NEW such as core/ReplaceBinaryOperator_Add_Sub. A name without NEW is usable, and
+        # a name whose NEW may replace OLD. Of the names of unary operators, only KIND_Delete_OLD is usable.
         kind, _, rest = str(name).rpartition("/")[2].partition("_")
         old, _, new = rest.partition("_")
         is_unary = kind == "ReplaceUnaryOperator"
@@ -188,7 +189,7 @@ def _mutated(text: str, operator: str, occurrence: int) -> str:
 
 #: No tuple is less than the empty one: if the right side is `()`, `<=` is equivalent to `==`, and `>` to `!=`.
 _OF_EMPTY: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.LtE: ast.Eq, ast.Gt: ast.NotEq}
-#: The order of strings has no meaning: next to a string literal, `<=` counts as `==`, and `<` as `!=`.
+#: The order of strings has no meaning: next to a string literal, `<=` and `>=` count as `==`, `<` and `>` as `!=`.
 _UNORDERED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.LtE: ast.Eq,
     ast.GtE: ast.Eq,
@@ -235,7 +236,7 @@ def _relevant_tree(source: str) -> str | None:
 
 
 def code_lines(source: str) -> list[str]:
-    """Returns the lines of a source without comments. Ids of mutants have none, so they stay valid when one changes."""
+    """Returns the lines of a source without their comments: the ids of mutants consist of such lines."""
     lines = source.splitlines()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.COMMENT:

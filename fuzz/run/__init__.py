@@ -8,7 +8,7 @@
     shrink            finds a short counterexample
     coverage          what the traces reached
     stateful          a Hypothesis state machine: an independent search
-    linearize, gaps   searches for recordings of concurrent threads, and for recordings with gaps
+    linearize, gaps   whether recordings of concurrent threads, and recordings with gaps, agree with the model
     watchdog          ends a step that does not return
 
 `fuzz/target.py` says what the second side can be.

@@ -18,9 +18,9 @@ _encoded = msgspec.msgpack.Encoder().encode
 def same(a: Any, b: Any) -> bool:
     """Returns whether two values are equal and of one class, also inside. So 1 differs from 1.0 and from True.
 
-    The classes inside are compared by the MessagePack encodings, which is fast. An encoding does not distinguish a
-    named tuple from the tuple of its fields, and mostly not a set from a frozenset: `exact` does. If a value has no
-    encoding, or the encodings differ, `_same_types` compares the classes.
+    The values are compared by their MessagePack encodings, which is fast. An encoding does not distinguish a part that
+    is a named tuple from the tuple of its fields, or a set from a frozenset: `exact` does. If the encodings differ, or
+    a value has none, `_same_types` compares the classes.
     """
     if a is b:
         return True

@@ -5,7 +5,7 @@ in which it is executed. `PossibleCalls` draws a call for a trace, lists every c
 Hypothesis state machine the domains in a state.
 
 Most seeds give ordinary traces. A seed modulo 16, 32 or 64 selects the others: wide traces, in which some integers are
-near limits (`fuzz/run/wide.py`); traces with bursts, which repeat a call, or a few calls in turn, hundreds of times
+near limits (`fuzz/run/wide.py`); traces with bursts, which repeat a call, or a few calls in turn, 65 to 300 times
 (`Bursts`); and long traces, of more than a thousand steps. A trace may be wide and have bursts. A trace with bursts has
 wide values in its settings, but only a wide trace has them in its arguments.
 
@@ -63,8 +63,8 @@ _SEVERAL, _WITH_STEPS = 0.25, 0.25
 #: they are constant. Consecutive: one integer grows by 1 each time; with probability `_ALL`, every integer that can
 #: grow does. If none can grow, the arguments are drawn.
 _CONSECUTIVE, _ALL, _DRAWN = 0.6, 0.25, 0.25
-#: The probability that a trace with bursts has the largest value of a setting that bounds an argument, such as the
-#: number of transactions.
+#: The probability that a trace with bursts has the largest value of a setting. Only settings that bound an argument,
+#: such as the number of transactions, and that the subject limits (`largest`).
 _LARGEST_SIZE = 0.25
 
 
@@ -326,7 +326,7 @@ def widened(choose: Chooser, wide: Wide) -> Chooser:
 
 
 class Bursts:
-    """A chooser that sometimes repeats one action, or a few actions in turn, hundreds of times."""
+    """A chooser that sometimes repeats one action, or a few actions in turn, 65 to 300 times."""
 
     def __init__(self, subject: Subject, cfg: Any, calls: PossibleCalls, choose: Chooser, rng: Rng) -> None:
         self.subject = subject

@@ -7,8 +7,8 @@ at any time after its invocation, or never.
 
 The search builds orders from the front: to *place* an operation is to append it to an order. Operations of one thread
 may overlap. The search divides them into lanes, in which no two overlap, and places the operations of a lane in turn.
-So an order leads to a *point*: how many operations of each lane are placed, and the model's state after them. The
-search continues orders that lead to the same point as one.
+So an order leads to a *point*: how many operations of each lane are placed, and the model's state after them. Of the
+orders that lead to the same point, the search continues only the first.
 
 The search goes from return to return (just-in-time linearization). At a return, each point at which the returning
 operation is not placed is extended: by any operations in flight, then by the returning operation. A point that cannot
@@ -16,19 +16,21 @@ be extended is dropped. A read, an operation that changes nothing, is placed as 
 order that has the read later stays valid if the read is moved here. States are compared as they are: a canonical form
 would merge states that differ in generated names, to which later arguments and outcomes refer.
 
-The search makes passes. A pass that has too many points also drops those with the least likely orders (`_Path`); it can
-then find an order, but not refute the history. The next pass keeps more points, the last pass all.
+The search makes passes. A pass has a limit of points: after a return with more points, it drops those with the least
+likely orders (`_Path`). A pass that has dropped points can still find an order, but cannot refute the history. If it
+finds none, the next pass begins at the return at which this pass first dropped points. Its limit is higher; the last
+pass has no limit. The first pass finds most orders that exist. Before later passes, cheaper searches try to refute the
+history:
 
-A reduction merges states from which all remaining operations have the same outcomes. So a search with a reduction has
-fewer points, and can refute a history. It cannot confirm one, because it does not know in which state an order ends.
+    after the first pass     by a coarse model. It allows every history that the model allows, and has fewer states, so
+                             a search in it is cheaper. Operations that do not concern it are left out of this search
+    after the second pass    by a reduction, which merges states from which all remaining operations have the same
+                             outcomes. So there are fewer points. A search with a reduction cannot confirm a history,
+                             because it does not know in which state an order ends
 
-A tally is a number in the state that no outcome shows, such as a version. The search leaves the tally out of the
-states, so there are fewer points, and finds an order. If the final state with the tally of this order is wrong, a
-second search computes for each point the tallies of all orders that lead to this point.
-
-A coarse model allows every history that the model allows. It has fewer states than the model, so the search in it is
-cheaper. This search refutes a history whose contradiction does not depend on the details that the coarse model leaves
-out. Operations that do not concern the coarse model are left out of the search.
+A tally is a number in the state that no outcome shows, such as a version. The passes leave the tally out of the states,
+so there are fewer points. If they find an order whose final state, with its tally, is wrong, a second search computes
+for each point the tallies of all orders that lead to this point.
 
 If no order has the recorded outcomes, there is a first return after which no point is left. The verdict has the
 returning operation as `blocked`: this operation can follow no order of the operations that returned earlier.
@@ -50,11 +52,10 @@ from model.machine import BadValue
 BUDGET_STEPS = 1_000_000
 #: The maximum number of states in a verdict.
 _MOST_STATES = 8
-#: The maximum number of points that each of the passes keeps. The first pass is quick and finds most orders that exist.
-#: The coarse models are searched after the first pass, the reduction after the second.
+#: The maximum number of points that each of the passes keeps.
 _MOST_POINTS = (16, 64, 1024, inf)
-#: The maximum number of points that each of the passes with a reduction keeps. The first one finds out cheaply that the
-#: history has an order with the reduction, which the last one would confirm at a high cost.
+#: The maximum number of points that each of the passes with a reduction keeps. If there is an order, the first of these
+#: passes usually finds it at a low cost. If there is probably none, this pass is left out.
 _MOST_REDUCED = (256, inf)
 #: The search forgets its nodes (`_Node`) if it has more than this many, plus four for each point.
 _MOST_NODES = 10_000
@@ -89,7 +90,7 @@ class Verdict(NamedTuple):
 
     If the history is not linearizable, `blocked` is the operation that no order can place, and `states` are some of the
     model's states in which it was tried. If only the final state is wrong, `blocked` is None, and `states` are some of
-    the final states.
+    the final states. If the verdict is UNDECIDED, both are those of the last pass, and prove nothing.
     """
 
     result: Result
@@ -280,7 +281,7 @@ class _Search:
                 if verdict.result is Result.UNDECIDED and len(blocked) == 1:
                     verdict = self._with_coarse_models(verdict, coarse_models)
                 if verdict.result is Result.UNDECIDED and len(blocked) == 2 and reduction is not None:
-                    # two passes that are blocked at the same operation: the history has hardly an order to find
+                    # if both passes were blocked at one operation, there is probably no order to find
                     is_likely_wrong = blocked[0] is not None and blocked[0] is blocked[1]
                     passes = _MOST_REDUCED[-1:] if is_likely_wrong else _MOST_REDUCED
                     verdict = self._with_reduction(verdict, begin, reduction, passes)

@@ -367,7 +367,7 @@ class Shrinker:
         yield from self._renumbered()
 
     def _renumbered(self) -> Iterator[Candidate]:
-        """Yields candidates in which a wide integer is replaced by a simpler one, in all integers of the same name."""
+        """Yields candidates in which all wide integers of one name and value are replaced by a simpler integer."""
         used = {(leaf.name, leaf.value): None for step in self.candidate.steps for _, leaf in self._wide_integers(step)}
         for name, number in used:
             for new in simpler(number):

@@ -1,16 +1,16 @@
 """Replay of one trace: whether it agrees with the model.
 
-    sequential trace     each operation runs on the model and, if the target has one, on the second side
-                         (`fuzz/target.py`). Outcomes and states of the two must be equal. The model's outcome must
-                         equal the recorded result, and the model's observation must equal the recorded one
+    sequential trace     each operation runs on the model. Outcome and observation must be as recorded. If the target
+                         has a second side (`fuzz/target.py`), the operation runs on this side, too: outcomes and states
+                         of the two must be equal
     trace with gaps      a gap stands for operations that were not recorded. After a gap, the model runs alone, from
                          every state to which such operations may have led (`fuzz/run/gaps.py`)
     concurrent history   the model runs alone, and must be able to execute the calls in some order with the recorded
                          results (`fuzz/run/linearize.py`)
 
-If the operations of a trace are actions (`Trace.has_actions`), the replay of a sequential trace, or of the operations
-before the first gap, also checks the properties and the implementation's structural invariants (`check`). If the trace
-is a finding, this replay also loads copies of the implementation, as `fuzz/run/replay.py` does.
+If the operations of a sequential trace are actions (`Trace.has_actions`), the replay also checks the properties and the
+implementation's structural invariants (`check`). The operations before the first gap are a sequential trace. The replay
+of a finding also loads copies of the implementation, as `fuzz/run/replay.py` does.
 
 A recording of Pulsar can be replayed under a profile other than that of the recorded version. The known differences are
 `Deviation`s (`fuzz/trace/recording.py`): each names the config fields in which the recorded version differs from the
@@ -88,7 +88,7 @@ class Mismatch(NamedTuple):
     known_deviation: str | None = None
     message: str | None = None
     found_order: tuple[Operation, ...] | None = None  # of a concurrent history: an order with which the search ended
-    observed_fields: tuple[str, ...] = ()  # if an observation that is an object differs: its fields that differ
+    observed_fields: tuple[str, ...] = ()  # the fields that differ, if the observation is an object; empty after a gap
     cause: Cause | None = None  # if the kind is DIFFERENCE
 
     @property
@@ -266,15 +266,14 @@ class Replayer:
     def _check_order(self, trace: Trace) -> Replayed:
         """Replays a concurrent history. A mismatch says: not linearizable, or no verdict.
 
-        The subject says which actions are independent of each other, and which are reads. If the operations are not
-        actions, this is unknown.
+        If the operations are actions, the subject says which of them are independent or reads.
         """
         cfg, replayed = self._config(trace, self.profile), Replayed(trace)
         replayed.operations, start = len(trace.operations), self._pair(trace, cfg).state
         bad_arguments = list[BadTrace]()
         possible_steps = self._possible_steps(trace, cfg, bad_arguments)
-        #: ids of operations that change no state in which they have the recorded result. A refusal may be no read: in
-        #: another state, the action may fail with the same result, and change the state
+        #: `id` of each read: an operation that changes no state in which it has the recorded result. A refusal need not
+        #: be one: in another state, the action may fail with the same result, and change the state
         reads = {
             id(each)
             for each in trace.operations

@@ -91,9 +91,10 @@ class TraceMapping:
     #: mapping then has a state of its own, at first None, which `actions` receives in place of the model's state:
     #: (config, state of the mapping, operation, outcome, recorded config) -> the next state of the mapping, the result
     fold: Callable[[Any, Any, Operation, Any, Mapping[str, Any]], Folded] | None = None
-    #: known deviations in the defect table: id of the defect -> `Deviation.smallest`, without the folder
+    #: known deviations in the defect table: id of the defect -> `Deviation.smallest`, without `COMPONENT/dev/`
     defects: Mapping[str, str] = field(default_factory=dict)
-    #: known deviations without a row in the defect table: a different design, or one of several effects of a defect
+    #: known deviations without a row in the defect table: a different design, or one of several effects of a defect.
+    #: Here, too, `smallest` lacks `COMPONENT/dev/`
     others: tuple[Deviation, ...] = ()
 
     @cached_property
