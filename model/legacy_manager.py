@@ -6,8 +6,8 @@ inside the insert that schedules it.
 
     insert    schedules an eviction task if the total size is above the trigger (98 % of the maximum) and
               `evictionInProgress` is not set. Rejects the entry (returns false) if the total size was at the maximum or
-              above when the call began, or if the position is cached; otherwise caches the entry. In a disabled cache,
-              only returns false
+              above when the call began, or if the position is cached; otherwise caches the entry. An insert into a
+              disabled cache only returns false
     task      clears `evictionInProgress`, and lets the eviction policy (`model/legacy_cache`) free the bytes by which
               the total size at scheduling exceeds the watermark; fails if there is nothing to free, or no cache to
               evict from

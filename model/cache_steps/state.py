@@ -1,7 +1,7 @@
 """Config and state of the cache steps: shared structures, threads and locks.
 
 `model/cache_steps/machine.py` has the actions, and explains the terms. The program counter of a thread (`at`) is "idle"
-or the name of the thread's next action; if the action has another name, a comment names it.
+or stands for the thread's next action: the action that a comment names, otherwise the action with the same name.
 """
 
 from __future__ import annotations
