@@ -63,7 +63,7 @@ class WriterMetrics:
         self._records, self._size, self._delay, self._counters = records, size, delay, triggers
 
     def flushed(self, trigger: Trigger, records: int, size: int, waited_ms: int) -> None:
-        """Counts a flush of `records` and `size` bytes whose oldest record waited for `waited_ms`. O(1)."""
+        """Counts a flush of `records` records and `size` bytes whose oldest record waited for `waited_ms`. O(1)."""
         self._counters[trigger].inc()
         self._records.observe(records)
         self._size.observe(size)

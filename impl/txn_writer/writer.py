@@ -37,7 +37,7 @@ class Metrics(Protocol):
     """Receiver of flush metrics (`TxnLogBufferedWriterMetricsStats`)."""
 
     def flushed(self, trigger: Trigger, records: int, size: int, waited_ms: int) -> None:
-        """A batch of `records` and `size` bytes is flushed; its oldest record waited for `waited_ms`."""
+        """A batch of `records` records and `size` bytes is flushed; its oldest record waited for `waited_ms`."""
 
 
 class Batch:

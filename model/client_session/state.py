@@ -141,7 +141,7 @@ class Link(NamedTuple):
 
     phase: Phase
     created: bool  # the handler has been ready at least once
-    session: Session  # at the broker; "closed": the broker has closed an unanswered request
+    session: Session  # at the broker
     down: tuple[Reply, ...]  # commands in flight from the broker to the handler, oldest first
 
 

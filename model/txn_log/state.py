@@ -1,7 +1,7 @@
 """Transaction log of a coordinator: settings, rules, records and state, and the deletions of the log's cursor.
 
 Entries are numbered from 0 across all ledgers of the log. The position of a record is an entry number and a batch
-index; `TxnBatchedPositionImpl` also has a ledger id. The cursor's deletions are the triple `Acks` of
+index; `TxnBatchedPositionImpl` also has a ledger id and the batch size. The cursor's deletions are the triple `Acks` of
 `model/batch_acks`: the first entry after the mark-delete position, the individually deleted entries, and the ack sets
 of partially deleted entries. The state has two such triples: the deletions in memory (`acks`), and the deletions that
 are recovered after a crash (`durable`). `PositionInfo` is Pulsar's format of a persisted cursor.
