@@ -1,7 +1,7 @@
 """Guarantees of the container of active cursors. The expected answers are computed from the cursors, by brute force.
 
 A cursor with a position is tracked. An unknown name is one that no cursor has. The linked list records updates and
-removals as pending; a query applies them (a flush).
+removals as pending. A query of counts or of the slowest position applies them (a flush).
 """
 
 from __future__ import annotations
@@ -238,7 +238,7 @@ def retained(nodes: CursorList) -> int:
 
 @always(active_cursors, on=CHANGES, given=is_list)
 def flush_is_not_observable(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A query before a call changes neither the outcome of the call nor any answer after the call."""
+    """A flush before a call changes neither the outcome of the call nor any answer after the call."""
     flushed, _ = active_cursors.step(cfg, before, "slowest_position", ())
     arguments = tuple(event.arguments.values())
     flushed, outcome = active_cursors.step(cfg, flushed, event.name, arguments)
@@ -521,6 +521,6 @@ def caching_without_cursors_ends(cfg: Config, s: State) -> bool:
 
 @eventually(active_cursors, fair=("slowest_position",), given=is_list)
 def query_flushes_everything(cfg: Config, s: State) -> bool:
-    """A query flushes the list: no update or removal is pending, and no node of a removed cursor is retained."""
+    """After a query of positions, no update or removal is pending, and no node of a removed cursor is retained."""
     nodes = s.nodes
     return nodes is None or (not nodes.updates and not nodes.removals and not retained(nodes))

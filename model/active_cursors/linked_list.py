@@ -7,10 +7,10 @@ Source: PIP-430; the class in July 2026; apache/pulsar#26511 and #26629, which c
               nodes up to the end of the group (`numberOfCursorsAtSamePositionOrBefore`)
     pending   a call does not change the list. `add` and `updateCursor` record a new position of the node: a pending
               update. If the cursor is removed or untracked, the call records a pending removal of the node
-    flush     a query first applies what is pending (`processPendingPositions`). The list is rebuilt if the number of
-              pending updates is at least half the number of nodes in the list, rounded down. Otherwise the pending
-              removals are applied, then the pending updates one by one, in the order of a `java.util.PriorityQueue`:
-              largest old position first, nodes without a position last
+    flush     a query of positions first applies what is pending (`processPendingPositions`). The list is rebuilt if the
+              number of pending updates is at least half the number of nodes in the list, rounded down. Otherwise the
+              pending removals are applied, then the pending updates one by one, in the order of a
+              `java.util.PriorityQueue`: largest old position first, nodes without a position last
     cleanup   after many removals (`removals_before_cleanup`), nodes of removed cursors are dropped without a flush
               (`compacted`)
 

@@ -8,7 +8,8 @@ State: the active cursors by name, each with a position (a tracked cursor) or wi
 time of the last removal; the number of changes; the number of durable cursors; a data structure (see `container`).
 
     add_cursor            adds a cursor under a name; replaces the cursor of that name
-    update_cursor         moves a cursor, forward or backward (seek), or untracks it; ignores an unknown name
+    update_cursor         moves a cursor, forward or backward (seek), or untracks it; ignores an unknown name.
+                          `cursor_updated` does the same, and returns the slowest position before and after
     remove_cursor         removes a name and its cursor; the grace period starts again
     number_at_same_position_or_before
                           the number of tracked cursors at the position of a cursor or before it, this cursor included:
@@ -110,13 +111,13 @@ class Config(NamedTuple):
     untracked_keeps_position: Annotated[
         bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.updateCursor(null), before #26629"})
     ] = False
-    #: the list: the removal of a node is pending after `add` or `updateCursor` untracked its cursor. Whether it stays
-    #: pending when `add` gives the cursor a position; if the next flush rebuilds the list, the cursor is then untracked
+    #: the list: whether a pending removal of a node, recorded by `add` or `updateCursor` without a position, stays
+    #: pending when `add` gives the cursor a position. If the next flush then rebuilds the list, it untracks the cursor
     add_keeps_pending_removal: Annotated[
         bool, Rule(Origin.RECORDED, {True: "ActiveManagedCursorContainerImpl.add"})
     ] = False
     #: the list: when `add` keeps the cursor object that the name had before. never; while_present: if the name is
-    #: present; until_flushed: also if a removal of the name's node is pending, and `add` has a position
+    #: present; until_flushed: also if the name is absent, a removal of its node is pending, and `add` has a position
     readd_keeps_object: Annotated[
         Literal["never", "while_present", "until_flushed"],
         Rule(

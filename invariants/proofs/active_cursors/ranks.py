@@ -264,9 +264,10 @@ def ranks_follow() -> Answer:
 @claim(
     "move-changes-other-counts-by-at-most-one",
     "z3",
-    "For any number of cursors in the container 'definition': an update of one cursor, also to or from no position, "
-    "increases the count of another tracked cursor by one if the new position is at or before that cursor and the old "
-    "one is not, decreases the count by one in the opposite case, and otherwise keeps it.",
+    "For any number of cursors in the container 'definition', if updates start tracking: an accepted update of one "
+    "cursor, also to or from no position, increases the count of another tracked cursor by one if the new position is "
+    "at or before that cursor and the old one is not, decreases the count by one in the opposite case, and otherwise "
+    "keeps it.",
     Control(
         "the cursor's old position is kept beside its new one",
         MODEL,
