@@ -109,7 +109,8 @@ class CoarseModel(NamedTuple):
 
     start: Any
     successors: Successors
-    concerns: Callable[[Any], bool] = lambda operation: True  # whether an operation depends on its state or changes it
+    #: whether an operation depends on the state of the coarse model or changes this state
+    concerns: Callable[[Any], bool] = lambda operation: True
 
 
 #: The operations that may follow -> a function from a state to its representative. In states with the same

@@ -178,8 +178,8 @@ class Twin:
     def fair_actions(self) -> tuple[str, ...]:
         """The only actions that occur after the switch to fair actions.
 
-        They are those of `fair` or, if `fair` is None or (), those that the checked liveness properties name: () if no
-        liveness property is checked. Raises BadValue if these properties name different actions.
+        They are those of `fair`. If `fair` is None or (), they are those that the checked liveness properties name; ()
+        if there is no such property. Raises BadValue if these properties name different actions.
         """
         named = {self._eventually[check].fair for check in self.checks if check in self._eventually}
         if self.fair:

@@ -158,7 +158,7 @@ def _wait(process: subprocess.Popen[bytes], log: Path, deadline: float, progress
 
 # ---- output of TLC ------------------------------------------------------------------------------------
 
-#: With -tool, every message is delimited, and has a number and a severity (of `_ERRORS` for an error).
+#: With -tool, every message is delimited, and has a number and a severity. The severities of errors are `_ERRORS`.
 _MESSAGE = re.compile(r"@!@!@STARTMSG (\d+):(\d) @!@!@\n(.*?)\n?@!@!@ENDMSG \1 @!@!@", re.DOTALL)
 #: The numbers of TLC's messages for success and for a violated liveness property (`tlc2.output.EC`).
 _SUCCESS, _TEMPORAL = "2193", "2116"

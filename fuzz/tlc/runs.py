@@ -16,9 +16,10 @@ A twin follows these conventions, so no engine needs to know a component:
     properties   operators with the names of `always` and `eventually` properties in CamelCase, in the module itself
                  or in `<Module>Properties`
 
-Liveness: in any state, the system may switch to a mode in which only the fair actions occur. Each fair action is weakly
-fair, and may exceed the scope's bounds by LIVENESS_MARGIN. A liveness property is a predicate that must hold at some
-time after the switch. TLC counts the states before and after the switch, and so does the comparison.
+Liveness: in any state, the system may switch to a mode in which only the fair actions occur. There, each of them is
+weakly fair (unless `Run.fair` is empty), and may exceed the scope's bounds by LIVENESS_MARGIN. A liveness property is a
+predicate that must hold at some time after the switch. TLC counts the states before and after the switch, and so does
+the comparison.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ def make_run(
 
 
 def _is_long(run: Run) -> bool:
-    """Returns whether a run visits all states of a scope that is large, or whose number of states is not stored.
+    """Returns whether a run must visit all states of a scope that is large or has no stored counts.
 
     Several workers and optimising compilation make such a run faster.
     """

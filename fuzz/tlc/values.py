@@ -257,8 +257,8 @@ def as_model(kind: Any, value: Any, **given: Any) -> Any:
     """Returns a value of a twin as a value of an annotated type of the model (`kind`).
 
     A record or tuple becomes a named tuple if the type is one; a set becomes a bit mask if the type is int, or a sorted
-    tuple; a function of numbers becomes a tuple. `given` has values of fields that the twin lacks or represents
-    differently. A field of a nested record that the twin lacks has its default.
+    tuple; a function of numbers becomes a tuple. A field that the twin lacks has its default. `given` has the values of
+    fields of the outermost record that the twin lacks or represents differently; `value` must then have all others.
     """
     if not given:
         return _converter_to(kind)(value)
