@@ -58,7 +58,7 @@ class _Ledger:
 
 
 class _Object:
-    """A topic object. `ledger` is None until the topic is loaded. Other attributes are those of `TopicObject`."""
+    """A topic object. `ledger` is None while it loads. `phase`, `cursor` and `older` are as in `TopicObject`."""
 
     __slots__ = ("adds", "cursor", "ledger", "older", "phase", "pushed")
 
@@ -84,7 +84,7 @@ class _Object:
 
 
 class _Client:
-    """A handler and its connection. The attributes are those of the model's `Client`."""
+    """A handler and its connection. The attributes but `producer` and `session` are those of the model's `Client`."""
 
     __slots__ = ("begun", "done", "down", "paused", "peer", "phase", "producer", "session", "up")
 

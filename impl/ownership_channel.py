@@ -3,8 +3,9 @@
 Implements the `reference` rules and all settings of `model/ownership_channel`. The log is never trimmed; each broker
 has a read position. Requests and stale records are sets of bundles; clean-ups are a table by target.
 
-Reading a message costs O(1), a jump O(messages skipped), and every other action O(1), O(brokers) or O(bundles). While a
-broker runs clean-ups, each record that it applies costs O(bundles) more for each of them; so does a clean-up's start.
+Reading a message costs O(1), a jump O(unread messages), and any other action at most O(brokers + bundles + handlers).
+While a broker runs clean-ups, each record that it applies, and each start of a clean-up, costs O(bundles) more for each
+of them.
 """
 
 from __future__ import annotations

@@ -108,8 +108,8 @@ def each_version_is_accepted_once() -> Answer:
     "accepted-versions-are-consecutive",
     "z3",
     "If a broker's view is at most as new as the stored record, a record that the broker writes is accepted only with "
-    "the version after the stored one, although a topic also accepts versions after a gap. Handlers, clean-ups and "
-    "removals write the version after that of the record on which they act.",
+    "the version after the stored one, although a topic also accepts versions after a gap. Handlers and overrides "
+    "write the version after that of the record on which they act.",
     Control(
         "a writer skips a version",
         MODEL,
