@@ -8,5 +8,6 @@ Each module but `judge` and `batches` adapts a model: the module takes steps of 
     nacks         when a client asks for redelivery (`negative_acks`)
 
 The brokers ask `cursor` and `ownership` while they run. After a run, `judge` compares all decisions of the brokers with
-the models. Contracts use `batches` (the messages that an application has not acknowledged) and `nacks`.
+the models. The scenario `batch_acks` uses `batches` (the messages that its application has not acknowledged), and the
+contracts of negative acknowledgements use `nacks`.
 """

@@ -60,7 +60,7 @@ class Judge:
         topic_of = {session: topic for topic, _, session, _ in sessions}
         self.producers = list(dict.fromkeys((topic, name) for topic, name, _, _ in sessions))
         self.ownership = Ownership(2, len(self.producers), deduplication=deduplication)
-        self.sessions: dict[int, tuple[int, int]] = {}  # broker and producer
+        self.sessions: dict[int, tuple[int, int]] = {}  # session -> broker and producer
         self.fenced: set[int] = set()  # the sessions of which a send was ignored
         # a decision `subscription` has the key of the subscription first, then the topic: `about[1:2]` is the topic
         names = {topic for kind, *about in report["journal"] if kind == "subscription" for topic in about[1:2]}

@@ -1,13 +1,13 @@
 """Scenarios: kinds of test runs of a real client. The scenario NAME is `fuzz/scenarios/NAME.py`.
 
 In a run, a Pulsar client connects to two loopback brokers, which answer as the models do, unless a step has ordered
-another answer. The run executes a schedule: a list of steps, each of which makes the brokers or the
-application of the client do something. After the run, contracts judge what was observed. To add a scenario, write a
-module with a `scenario` (`fuzz/client/schedule.py`); `producer.py` is an example. A scenario has
+another answer. The run executes a schedule: a list of steps. Each step makes the brokers or the application of the
+client do something. After the run, contracts judge what was observed. To add a scenario, write a module with a
+`scenario` (`fuzz/client/schedule.py`); `producer.py` is an example. A scenario has
 
     settings    the settings of a schedule, each with its domain; shrinking prefers values at the front. `kind` is the
                 subscription type: 0 Exclusive, 1 Shared, 2 Failover
-    begin       starts the brokers (`run.start`), and creates producer and consumers (`run.create_producer`,
+    begin       starts the brokers (`run.start`), and may create a producer and consumers (`run.create_producer`,
                 `run.subscribe`)
     steps       kinds of steps: a function of the run and arguments, the arguments' domains, a weight. A schedule draws
                 its steps from the first kind and about half of the others

@@ -75,11 +75,11 @@ def _reused(seen: Observed) -> set[int]:
 
 
 def sequence_ids_restart_before_first_receipt(seen: Observed) -> bool:
-    """Two messages have one sequence id, and only reconnections before the first receipt made the ids restart.
+    """Two messages have one sequence id, and reconnections before the first receipt explain every restart of the ids.
 
-    Ids restart at a message whose id is not above that of the message before. For each restart, there is another
-    reconnection, whose session is the first that sends the message or an earlier one. A reconnection came before the
-    first receipt if its session sends all messages of earlier sessions again. No message changes its id.
+    Ids restart at a message whose id is not above that of the message before. A session that sends all messages of
+    earlier sessions again began before the first receipt. Each such session explains one restart, at a message that it
+    or a later session sends first. No message changes its id.
     """
     ids: dict[int, int] = {}
     begun: dict[int, int] = {}  # message -> the first session that sends it
