@@ -39,7 +39,7 @@ USED_SIZE = Metric("pulsar_ml_cache_used_size", "gauge", "bytes", "sum of the ca
 
 
 def pinned_bytes(answers: Iterable[Iterable[tuple[int, bool]]], *, copies_entries: bool = False) -> int:
-    """Returns the bytes of memory that cached entries keep in use. Eviction considers only the total size.
+    """Returns the bytes of memory that cached entries from storage keep in use. Eviction considers only the total size.
 
     Storage answers a read with one buffer. Each item of `answers` is an answer: for each entry in the buffer, its
     length, and whether it is still cached. A cached entry is a slice of the buffer, and keeps the whole buffer in use.
