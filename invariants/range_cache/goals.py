@@ -193,5 +193,8 @@ def every_detached_wrapper_is_eventually_dropped(cfg: Config, s: State) -> bool:
 
 @eventually(range_cache, fair=("evict_to_watermark",), given=requeues)
 def size_check_eventually_ends_at_or_below_trigger(cfg: Config, s: State) -> bool:
-    """The size check brings the total to the trigger or below, or empties the caches, whatever the read counts are."""
+    """The size check brings the total to the trigger or below, or empties the caches, whatever the read counts are.
+
+    This holds only if the watermark is not above the trigger, as in all scopes.
+    """
     return sum(s.sizes) <= int(cfg.max_bytes * TRIGGER_SHARE) or not entries(s)
