@@ -114,7 +114,7 @@ def entries(s: State) -> int:
 
 
 def messages(s: State) -> int:
-    """Returns the number of messages of the producer that sent most."""
+    """Returns the largest `Client.begun`: of messages that a producer sent, or of entries that a consumer was sent."""
     return max(c.begun for t in s.topics for c in t.clients)
 
 

@@ -111,7 +111,8 @@ class Config(NamedTuple):
     address_is_used_once: Annotated[bool, Rule(Origin.READ, {False: "apache/pulsar#25929, before #26009"})] = True
     #: whether the leader also reassigns an Owned bundle whose source (previous owner) is not registered
     unregistered_source_makes_orphan: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#23064"})] = False
-    #: whether a restarted broker handles the newest record (`handleExisting`) like a record that is delivered to it
+    #: whether a restarted broker handles the newest record (`handleExisting`) like a record that is delivered to it. In
+    #: Pulsar since #25379, only an Assigning record; the model does not make this distinction
     restart_acts_on_record: Annotated[bool, Rule(Origin.READ, {False: "before apache/pulsar#25379"})] = True
     #: whether the clean-up of a closed topic object removes only this object. false: it removes the object that the
     #: cache has under the topic's name
