@@ -154,9 +154,7 @@ def individual_acks_acknowledge_exactly_their_messages(cfg: Config, before: Stat
 
 @always(batch_acks, on=("ack_cumulative",))
 def cumulative_ack_acknowledges_up_to_its_message(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cumulative ack acknowledges all messages before its entry, those of its entry that its ack set acknowledges,
-    and no others.
-    """
+    """A cumulative ack acknowledges every earlier entry, its entry as an individual ack would, and nothing else."""
     if is_error(event):
         return True
     ack = Ack(event.arguments["position"], event.arguments["ack_set"])
@@ -229,12 +227,13 @@ def moves_mark_delete_back(cfg: Config, s: State, ack: Ack) -> bool:
 
 @always(batch_acks, on=(*ACK_CALLS, "reset"))
 def ack_fails_iff_position_or_ack_set_is_invalid(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack or reset fails if and only if a position has no entry, an ack set has a bit beyond the batch, a cumulative
-    ack would move the mark-delete position back, or the ack set of a reset leaves no message of the entry.
+    """An ack or reset fails if and only if its position or ack set is invalid.
 
-    If batch sizes are unknown, no bit is beyond the batch. A reset without an ack set to the position of the next entry
-    succeeds, too. The error of a list names the first invalid ack whose position is not after the last entry; without
-    such an ack, the first ack whose position is after the last entry.
+    Invalid are: a position without an entry; an ack set with a bit beyond the batch; a cumulative ack that would move
+    the mark-delete position back; the ack set of a reset that leaves no message of the entry. If batch sizes are
+    unknown, no bit is beyond the batch. A reset without an ack set to the position of the next entry succeeds, too. The
+    error of a list names the first invalid ack whose position is not after the last entry; without such an ack, the
+    first ack whose position is after the last entry.
     """
     if event.name == "ack_individual":
         acks = event.arguments["acks"]
@@ -503,10 +502,11 @@ def fully_persistable_means_ranges_and_ack_sets_fit(cfg: Config, before: State, 
 
 @always(batch_acks, on=WRITE_ENDS)
 def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When a write with resets succeeds, its last reset takes effect: reading restarts at the entry of this reset. The
-    acknowledged messages are exactly those before this entry, and those that the reset's ack set acknowledges.
+    """When a write with resets succeeds, its last reset takes effect.
 
-    The cursor is not dirty, because the written record has these acknowledgements.
+    Reading restarts at the entry of this reset. The acknowledged messages are exactly those before this entry, and
+    those that the reset's ack set acknowledges. The cursor is not dirty, because the written record has these
+    acknowledgements.
     """
     resets = completed_resets(before, event)
     if not resets:

@@ -122,10 +122,10 @@ def nack_delay_is_requested_or_minimum(cfg: Config, before: State, event: Event,
 
 @always(negative_acks, on=("nack",))
 def nack_reports_backoff_and_timer(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An accepted nack reports whether a backoff computed its delay and whether the timer changed.
+    """An accepted nack reports whether the backoff was used, and whether the timer changed.
 
-    An accepted nack changes no chunked message. A rejected nack changes no bucket, timer, retained id or chunked
-    message.
+    The backoff is used if it computes the delay from a redelivery count; a nack by message id has none. An accepted
+    nack changes no chunked message. A rejected nack changes no bucket, timer, retained id or chunked message.
     """
     if is_error(event):
         state = after.buckets, after.timer, after.retained_ids, after.chunked_messages

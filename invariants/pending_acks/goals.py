@@ -54,9 +54,7 @@ def several_keys_are_removed_at_once(cfg: Config, before: State, event: Event, a
 
 @sometimes(pending_acks)
 def deletable_prefix_is_not_yet_trimmed(cfg: Config, s: State) -> bool:
-    """The subscription's persisted mark-delete position has reached the `ack_position` of a key that is still in the
-    index of a ready handle.
-    """
+    """The index of a ready handle has a key that the subscription's persisted mark-delete position has reached."""
     return s.status == "ready" and any(key.ack_position < s.durable_cursor.first_unacked for key in s.log_index.keys)
 
 

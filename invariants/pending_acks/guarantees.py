@@ -103,11 +103,11 @@ def pending_acks_are_ordered_by_entry(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def handle_that_is_not_open_has_no_memory(cfg: Config, s: State) -> bool:
-    """A handle that is neither initializing nor ready has no pending acks, no low watermark, and no buffered or queued
-    requests; its index is that of an empty log.
+    """A handle that is neither initializing nor ready has no pending acks and no buffered or queued requests.
 
-    Only a ready handle has buffered requests. In every status but initializing, no request is queued, and the counters
-    `replayed` and `failed_reads` are 0. With the rule `replay_rewinds`, `read_position` is 0, too.
+    Its low watermark is 0, and its index is that of an empty log. Only a ready handle has buffered requests. In every
+    status but initializing, no request is queued, and the counters `replayed` and `failed_reads` are 0. With the rule
+    `replay_rewinds`, `read_position` is 0, too.
     """
     has_misplaced_requests = (bool(s.buffer) and s.status != "ready") or (
         bool(s.accept_queue) and s.status != "initializing"
@@ -193,8 +193,7 @@ def cumulative_conflicts(
     cumulative: list[tuple[int, PositionAck]],
     individual: list[tuple[int, PositionAck]],
 ) -> bool:
-    """Returns whether a cumulative ack conflicts with the mark-delete position, or with a pending cumulative or
-    individual ack.
+    """Returns whether a cumulative ack conflicts with the mark-delete position or with a pending ack.
 
     `cumulative` and `individual` are the pending acks of all transactions, each with its transaction; the latest
     cumulative ack is the last one.
@@ -337,9 +336,9 @@ def acknowledgement_is_permanent(cfg: Config, before: State, event: Event, after
 
 @always(pending_acks, on=APPENDS)
 def aborted_acks_are_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An abort redelivers exactly the messages that its transaction acked individually and that are neither
-    acknowledged nor pending in another transaction.
+    """An abort redelivers the messages that its transaction acked individually, and no others.
 
+    Messages that are acknowledged, or pending in another transaction, are not redelivered.
     `aborted_cumulative_ack_is_not_redelivered` checks transactions with a cumulative ack.
     """
     ended = acks_of_abort_with_wrong_redelivery(cfg, before, event, after)
@@ -348,10 +347,11 @@ def aborted_acks_are_redelivered(cfg: Config, before: State, event: Event, after
 
 @always(pending_acks, on=APPENDS)
 def aborted_cumulative_ack_is_not_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An abort does not redeliver the messages of the transaction's cumulative ack: it redelivers exactly the messages
-    that the transaction acked individually and that are neither acknowledged nor pending in another transaction.
+    """An abort does not redeliver the messages of the transaction's cumulative ack.
 
-    The cumulatively acked messages are redelivered when a consumer asks for redelivery, and then in order (#14371).
+    The abort redelivers exactly the messages that the transaction acked individually and that are neither acknowledged
+    nor pending in another transaction. The cumulatively acked messages are redelivered when a consumer asks for
+    redelivery, and then in order (#14371).
     """
     ended = acks_of_abort_with_wrong_redelivery(cfg, before, event, after)
     return ended is None or ended.cumulative is None
@@ -402,10 +402,10 @@ def pending_or_acknowledged_message_is_not_redelivered(cfg: Config, before: Stat
 
 @always(pending_acks, on=APPENDS)
 def transactions_up_to_low_watermark_are_aborted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a commit or abort, an abort is buffered or in flight for each transaction that has pending acks and an id
-    up to the low watermark.
+    """A commit or abort starts the aborts of the transactions with pending acks and an id up to the low watermark.
 
-    A transaction whose first ack follows the last commit or abort of the log entry is not checked.
+    After the append, an abort of each of them is buffered or in flight. A transaction whose first ack follows the last
+    commit or abort of the log entry is not checked.
     """
     if after.status != "ready" or all(r.record.op == "ack" for r in appended_requests(before, event)):
         return True
@@ -435,8 +435,9 @@ def log_with_in_flight(s: State) -> tuple[LogEntry, ...]:
 
 @always(pending_acks)
 def deleted_records_are_durably_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack record is deleted only if its transaction was aborted, or if all entries that it acks are at or before the
-    subscription's persisted mark-delete position.
+    """An ack record is deleted only if its transaction was aborted, or if its acks are durable.
+
+    Durable means that all entries of the acks are at or before the subscription's persisted mark-delete position.
     """
     is_append = event.name in APPENDS and not is_error(event)
     old = log_with_in_flight(before)[: len(before.log) + 1] if is_append else before.log
@@ -483,10 +484,11 @@ def log_index_keys_and_values_ascend(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def log_index_is_sparse(cfg: Config, s: State) -> bool:
-    """Between the log positions of the n-th key and the next key (n = 1, 2, ...), the log has at least
-    `min(min_lag * n ** lag_exponent, max_lag)` records, the next key's entry included (PIP-153).
+    """Between two keys, the log has a minimum of records, which grows with the number of earlier keys (PIP-153).
 
-    If `max_lag` is None, there is no maximum.
+    Between the log positions of the n-th key and the next key (n = 1, 2, ...), the log has at least
+    `min(min_lag * n ** lag_exponent, max_lag)` records, the next key's entry included. If `max_lag` is None, there is
+    no maximum.
     """
     keys = s.log_index.keys
     for count, (one, other) in enumerate(pairwise(keys), 1):
@@ -525,8 +527,9 @@ def current_lag_counts_records_after_last_key(cfg: Config, s: State) -> bool:
 
 @always(pending_acks, given=trims_by_index)
 def max_index_lag_follows_number_of_keys(cfg: Config, s: State) -> bool:
-    """`max_index_lag`, the number of records that must follow the last key before a key is added, is
-    `min(min_lag * keys ** lag_exponent, max_lag)`; `min_lag` while the index has no key.
+    """`max_index_lag` is `min(min_lag * keys ** lag_exponent, max_lag)`; `min_lag` while the index has no key.
+
+    `max_index_lag` is the number of records that must follow the last key before a key is added.
     """
     keys = len(s.log_index.keys)
     if keys == 0:
@@ -537,12 +540,12 @@ def max_index_lag_follows_number_of_keys(cfg: Config, s: State) -> bool:
 
 @always(pending_acks, on=(*APPENDS, "read_entry"), given=trims_by_index)
 def key_is_added_when_max_index_lag_is_reached(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An appended or replayed log entry with acks adds a key if and only if the number of records since the last key,
-    including those of this entry, reaches `max_index_lag`.
+    """A log entry with acks adds a key if and only if at least `max_index_lag` records follow the last key.
 
-    The key's `ack_position` is the highest entry of the topic that is acked by a record of this log entry or an earlier
-    one; its `log_position` is that of the log entry. The key replaces a key with the same `ack_position`. Keys up to
-    the subscription's persisted mark-delete position are removed, and the log is trimmed up to the last removed key.
+    The log entry is appended or replayed; its records count, too. The key's `ack_position` is the highest entry of the
+    topic that is acked by a record of this log entry or an earlier one; its `log_position` is that of the log entry.
+    The key replaces a key with the same `ack_position`. Keys up to the subscription's persisted mark-delete position
+    are removed, and the log is trimmed up to the last removed key.
     """
     if is_error(event) or after.status not in ("ready", "initializing"):
         return True
@@ -565,9 +568,7 @@ def key_is_added_when_max_index_lag_is_reached(cfg: Config, before: State, event
 
 @always(pending_acks, on=("written", "read_entry"))
 def deletable_prefix_is_trimmed_on_append_and_replay(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a log entry is appended or replayed, every key's `ack_position` is after the subscription's persisted
-    mark-delete position.
-    """
+    """After a log entry is appended or replayed, every `ack_position` is after the persisted mark-delete position."""
     is_open = not is_error(event) and after.status in ("ready", "initializing")
     return not is_open or all(key.ack_position >= after.durable_cursor.first_unacked for key in after.log_index.keys)
 
@@ -619,11 +620,10 @@ def replayed_commit_or_abort_applies_to_its_transaction_only(
 
 @always(pending_acks, on=("read_entry",))
 def replay_drops_only_acknowledged_positions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay drops a position of an individual ack if and only if the persisted cursor has acknowledged all messages
-    that the ack acks at this position.
+    """A replay drops a position of an individual ack if and only if the persisted cursor has acknowledged its messages.
 
-    A log entry with several records is not checked. Nor is an ack if one of its entries already has a pending
-    individual ack, or is at or before the pending cumulative ack.
+    These are the messages that the ack acks at this position. A log entry with several records is not checked. Nor is
+    an ack if one of its entries already has a pending individual ack, or is at or before the pending cumulative ack.
     """
     records = () if is_error(event) else before.log[before.read_position]
     if len(records) != 1 or records[0].op != "ack" or records[0].cumulative:

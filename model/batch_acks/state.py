@@ -75,8 +75,8 @@ class Config(NamedTuple):
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})
     ] = True
     #: whether every individual ack that changes memory makes the cursor dirty, also one that changes only ack sets.
-    #: Otherwise `asyncDelete` makes the cursor dirty if and only if, before the mark-delete position advances, an entry
-    #: is individually deleted, by this list or by an earlier one
+    #: Otherwise `asyncDelete` makes the cursor dirty if and only if some entry is individually deleted, by this list or
+    #: by an earlier one, before the mark-delete position advances; whether memory changes does not matter
     partial_acks_are_dirty: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})
     ] = True

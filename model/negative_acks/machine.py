@@ -551,7 +551,7 @@ def step_wall_clock(cfg: Config, s: State, by: Annotated[int, InUnit("clock_unit
 
 @negative_acks.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Makes both clocks equal, and shifts all times by a multiple of the bucket length; now is then below this length.
+    """Sets both clocks to the wall clock modulo the bucket length; all other times keep their distance.
 
     The tracker behaves the same after such a shift.
     """
