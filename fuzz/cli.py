@@ -195,7 +195,9 @@ def fuzz(
     ] = None,
     property_name: Annotated[
         str | None,
-        typer.Option("--property", metavar="NAME", help="Check only this safety property, on the model."),
+        typer.Option(
+            "--property", metavar="NAME", help="Check only this safety property, on the model, until a violation."
+        ),
     ] = None,
     seed: Seed = 0,
     traces: Traces = None,
@@ -214,8 +216,8 @@ def fuzz(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder for traces of findings, and a corpus: the first trace of each coverage key (default: "
-            "build/fuzz, and no corpus).",
+            help="Folder for traces of findings, and a corpus: traces that together reach each abstract state and "
+            "coverage goal of the run (default: build/fuzz, and no corpus).",
         ),
     ] = None,
     as_json: Json = False,
@@ -242,7 +244,7 @@ def campaign(
         ),
     ] = None,
     profile: Annotated[
-        str | None, typer.Option(help="Profile (default: reference; for scenarios, the client's).")
+        str | None, typer.Option(help="Profile (default: reference; for client.SCENARIO, cpp-4.2.0).")
     ] = None,
     seed: Seed = 0,
     traces: Annotated[
@@ -268,7 +270,7 @@ def campaign(
         typer.Option(
             metavar="URI",
             help="Folder or URI of a file system that Spark supports. A campaign there is resumed "
-            "(default: build/campaigns/PLAN; PLAN is derived from the other options).",
+            "(default: a folder in build/campaigns/, named by SUBJECT, mutant, profile, seed and version of the code).",
         ),
     ] = None,
     as_json: Json = False,
@@ -296,7 +298,7 @@ def replay(
     ] = None,
     master: Annotated[
         str | None,
-        typer.Option(help="Spark master URL (default: Spark only for files that are not on this machine)."),
+        typer.Option(help="Spark master URL (default: Spark only if a file or --out is not on this machine)."),
     ] = None,
     out: Annotated[
         str | None,
@@ -344,7 +346,7 @@ def sut(
 
 @app.command()
 def client(
-    scenario: Annotated[str, typer.Argument(help="Scenario: a module of fuzz/scenarios/, or all.")],
+    scenario: Annotated[str, typer.Argument(help="Scenario, such as producer (fuzz/README.md lists them), or all.")],
     profile: Annotated[
         str, typer.Option(help="Profile whose known deviations do not fail the run: cpp-4.2.0, or reference (none).")
     ] = "cpp-4.2.0",
@@ -373,7 +375,11 @@ def explore(
     profile: Profile = "reference",
     mutant: MutantId = None,
     spark: Annotated[
-        bool, typer.Option("--spark", help="Search on Spark, for scopes that do not fit in the memory of one machine.")
+        bool,
+        typer.Option(
+            "--spark",
+            help="Search on Spark, for scopes that do not fit in the memory of one machine; no liveness properties.",
+        ),
     ] = False,
     master: Master = None,
     cover: Annotated[
@@ -434,7 +440,7 @@ def mutants(
     seed: Seed = 0,
     generated: Annotated[
         bool,
-        typer.Option("--generated", help="Use mutants that mutation operators generate from the implementation."),
+        typer.Option("--generated", help="Instead of seeded bugs, use mutants generated from the implementation."),
     ] = False,
     model: Annotated[
         bool,
@@ -546,7 +552,7 @@ def compare(
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="Parameter of the workload (scale=1); may be repeated."),
+        typer.Option("--set", metavar="NAME=VALUE", help="Parameter of the workload, as in scale=1; may be repeated."),
     ] = None,
     spark: Annotated[bool, typer.Option("--spark", help="Run the grid on Spark.")] = False,
     master: Master = None,

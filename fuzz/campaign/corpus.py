@@ -56,7 +56,7 @@ def collect(spec: Spec, seeds: Iterable[int]) -> list[Trace]:
     """Returns traces that together reach every key of the given seeds. Each reaches a key that no earlier one reaches.
 
     If the model raises an exception or hangs at a step, the trace of this seed ends there. Raises BadValue if
-    `target_of` does. Cost: two runs of the model for each seed, and one more for each trace that is returned.
+    `target_of` does. Cost: two runs of the model for each seed, and two more for each trace that is returned.
     """
     target = target_of(spec)
     limit = time_limit(spec.steps or target.subject.steps, 10 * HANG_SECONDS)  # computing the keys takes time, too

@@ -108,7 +108,8 @@ def reported_task_errors() -> Iterator[None]:
         yield
     except Exception as problem:
         message = _worker_message_of(problem)
-        lacking = "; the workers lack this code: see the README on clusters" if "ModuleNotFound" in message else ""
+        hint = "; the workers lack this code: fuzz/README.md says how to ship it"
+        lacking = hint if "ModuleNotFound" in message else ""
         raise BadValue(f"Spark could not run the tasks: {message}{lacking}") from None
 
 

@@ -20,7 +20,7 @@ def text_of(data: Any) -> str:
 
 
 def call_text(step: Step) -> str:
-    """Returns an action with its arguments as text, such as `put(position=[1,2], bytes=10)`."""
+    """Returns an action with its arguments as text, such as `put(position=[1, 2], bytes=10)`."""
     return f"{step.action}({', '.join(f'{k}={text_of(v)}' for k, v in step.arguments.items())})"
 
 
