@@ -220,7 +220,7 @@ SMOKE = Scope(
         "max_ranges": "one: two entries have at most one range",
         "max_ack_sets": "one: at most one entry has an ack set",
         "acks": "each entry, each message of the first one, and a list with a position after the last entry",
-        "position": "both entries, and the next one",
+        "position": "both entries, and the position after them",
         "ack_set": "none, and one that leaves the second message",
         "stored_in_metadata": "false: a write fails at the cursor ledger and the metadata store; true equals success",
         "write_survives": "both: the write in flight is durable or lost",
@@ -264,7 +264,7 @@ QUEUE = SMOKE.changed(
     reasons={
         "actions": "operations that are queued, the reads and writes before them, and crashes",
         "acks": "each message of the first entry, and the second entry",
-        "position": "the first entry, and the next one",
+        "position": "the first entry, and the position after the last one",
         "reset.ack_set": "none; resets with an ack set are in the scope smoke",
         "queued": "two operations: the order of two; excludes more",
     },
@@ -279,11 +279,11 @@ NIGHTLY = SMOKE.changed(
     bounds={"queued": 0},
     reasons={
         "batch_sizes": "two messages in each entry",
-        "entries": "three: two ranges, or one after an entry with an ack set",
-        "max_ranges": "one: a record cannot hold the second range",
+        "entries": "three: a range can follow an entry with an ack set, or precede one",
+        "max_ranges": "one: three entries of one ledger have at most one range",
         "max_ack_sets": "one: a record cannot hold all ack sets",
         "acks": "each entry, and each message",
-        "position": "two entries, and the next one",
+        "position": "two entries, and the position after the last one",
         "queued": "none: queued operations are in the scope queue",
     },
 )

@@ -167,6 +167,7 @@ CRASH = Scope(
     | {
         "actions": "the protocol, and crashes of any broker at any step, any number of them",
         "messages": "one: a message can be lost or duplicated; order is in the scope smoke",
+        "entries": "two: the message can be stored twice",
         "records": "four: a broker can lag by a whole transfer",
     },
 )
@@ -224,6 +225,8 @@ TOPICS = Scope(
         "actions": "the protocol without faults",
         "topics": "two, which share the records",
         "topic": "both topics of the scope",
+        "messages": "one in each topic: a message can be lost; order is in the scope smoke",
+        "entries": "one in each topic: excludes duplicates",
     },
 )
 

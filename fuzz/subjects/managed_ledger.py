@@ -225,6 +225,7 @@ KEYS = Scope(
         "subscriptions": "one: excludes interference of subscriptions",
         "consumers": "two: a key moves from one to the other",
         "entry_keys": "one key: every entry is ordered after the one before it",
+        "permits": "one: a read can have two entries, and the consumer of a key can receive only one of them",
         "kind": "normal and replay reads",
         "position": "both entries of the log",
     },

@@ -148,7 +148,7 @@ def reach(s: State) -> int:
 #: Reasons for the choices that several scopes share.
 REASONS = {
     "redelivery_delay_ms": "three: longer than a bucket, and not a multiple of it",
-    "precision_bits": "one: buckets of two milliseconds, the shortest with a time other than the start",
+    "precision_bits": "one: buckets of two milliseconds, the shortest that have a time besides their start",
     "backoff": "a short and a long delay: a later nack can be due first",
     "min_delay_ms": "zero: a minimum has the effect of another delay",
     "entry": "two, in one bucket or in two; excludes a third entry between them",

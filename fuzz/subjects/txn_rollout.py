@@ -94,7 +94,7 @@ SMOKE = Scope(
         "on": "a flag is enabled or disabled at each broker",
         "records": "one and two: a batch is deleted at once, or record by record; larger batches behave as one of two",
         "entry": "the oldest entry, and a missing one",
-        "entries": "one: excludes logs with batches and plain entries",
+        "entries": "one: excludes a log with a batch and a plain entry",
         "ledgers": "two: the ledger with the entry, and the next",
     },
 )
@@ -133,7 +133,7 @@ STORES = SMOKE.changed(
         "store": "both stores of the scope",
         "on": "enabling only; flags are disabled together",
         "records": "two: one batch, or two plain entries, which are beyond the bound",
-        "entries": "one in each store: excludes logs with batches and plain entries",
+        "entries": "one in each store: excludes a log with a batch and a plain entry",
     },
 )
 
