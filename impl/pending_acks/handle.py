@@ -304,9 +304,7 @@ class PendingAcks:
     def _redeliveries(self, ended: Ended) -> list[Redelivery]:
         """Returns what an abort redelivers: messages of the ended individual acks that the cursor has not acknowledged.
 
-        O(p log p).
-
-        No other transaction has a pending ack of these messages.
+        O(p log p). No other transaction has a pending ack of these messages.
         """
         acks = sorted(ended.individual.items())
         left = [(entry, self._messages(entry, ack_set) & ~self._cursor.acked(entry)) for entry, ack_set in acks]

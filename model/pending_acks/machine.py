@@ -3,9 +3,10 @@
 An ack inside a transaction is pending until the transaction coordinator commits or aborts the transaction. The handle
 keeps the pending acks of all transactions in memory. It also logs every ack, commit and abort, and replays the log when
 it is opened. Models `PendingAckHandleImpl` (the handle), `MLPendingAckStore` (its log) and `LogIndexLagBackoff` (the
-distance between the keys of the log's index). The subscription's cursor is that of `model/batch_acks`. One step is one
-request, one flush, one log entry that is appended or replayed, one consumer's ack without a transaction, one write of
-the cursor, one opening or close, the end of a replay, or one failure.
+distance between the keys of the log's index). The subscription's cursor is that of `model/batch_acks` with its
+reference rules in every profile; only the rule `empty_ack_set_acks_entry` changes the cursor. One step is one request,
+one flush, one log entry that is appended or replayed, one consumer's ack without a transaction, one write of the
+cursor, one opening or close, the end of a replay, or one failure.
 
 A message is *acknowledged* if the cursor has its ack. A message becomes *pending* in a transaction when the
 transaction's ack of the message is applied: when the ack's record is durable, or when a replay reads it. The message
@@ -277,7 +278,7 @@ def abort(cfg: Config, s: State, txn: Txn, low_watermark: Number) -> Step[State,
 def acknowledge(cfg: Config, s: State, entry: Number, ack_set: Number | None) -> Step[State, None]:
     """`PersistentSubscription.acknowledgeMessage`: a consumer acks an entry or batch indexes without a transaction.
 
-    Pending acks do not conflict with this ack.
+    Pending acks do not conflict with this ack. Cumulative acks without a transaction are not modelled.
     """
     invalid = ack_set_error(cfg, entry, ack_set)
     if invalid:
