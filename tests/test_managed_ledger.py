@@ -132,9 +132,10 @@ def test_partial_cache_hit_that_is_read_again_is_no_delivery_from_the_cache() ->
     arguments = 2, True
     after, outcome = managed_ledger.step(cfg, s, "complete_storage_read", arguments)
     assert [tuple(each)[2:] for each in outcome.issued] == [(0, 0, 2)]
-    assert (counts(after)[0, 1], deliveries_to_come(after)[Position(0, 1)]) == (1, 0)
+    assert (counts(after), deliveries_to_come(after)) == ({(0, 1): 1, (0, 2): 1}, {(0, 1): 0, (0, 2): 0})
     event = event_of(find_subject("managed_ledger"), "complete_storage_read", arguments, outcome)
     assert count_follows_deliveries_to_come.holds(cfg, s, event, after)
+    assert count_of_entry_from_storage_equals_deliveries_to_come.holds(cfg, s, event, after)
 
 
 def test_read_that_joined_a_storage_read_and_was_passed_by_mark_delete_is_not_counted() -> None:
