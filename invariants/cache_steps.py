@@ -1,7 +1,7 @@
 """Guarantees of the range caches between the steps of concurrent threads (`model/cache_steps/machine.py`).
 
-A wrapper is live if it has a key and is not in the pool. A late lookup still holds the number of a wrapper that was
-recycled. A program counter (`at`) is the point of its operation that a thread has reached.
+A wrapper is live if it has a key and is not in the pool. A lookup is late if it has the number of a wrapper that was
+recycled since. The program counter of a thread (`at`) stands for the step that the thread takes next.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from model.cache_steps.machine import LOCKED, cache_steps
 from model.cache_steps.state import REFERENCE_RULES, Config, State, Wrapper
 from model.machine import Refused
 
-#: All steps except those that begin an operation. The list has `begin_eviction`, because its task is already scheduled.
+#: The steps of threads, except those that begin an operation. `begin_eviction` is here: its task is already scheduled.
 CONTINUING_STEPS = (
     "publish",
     "count_in_cache",

@@ -127,7 +127,7 @@ class OutstandingRead:
     @classmethod
     def load(cls, r: StorageRead, requests: dict[int, PendingRequest]) -> OutstandingRead:
         """Returns a storage read from the model's; `requests` has the requests by number. O(their parts)."""
-        # the initiator: not a pending request itself, but an object with the fields that are used
+        # `r` does not name its initiator; this object has the fields of the initiator that are used
         self = cls(
             r.number,
             PendingRequest(next(iter(r.waiting), 0), r.range_cache, r.cache, r.ledger, r.expected_reads),
