@@ -53,8 +53,8 @@ _TRACES, _STEPS, _EVERY = 6, 120, 17
 
 
 class _Answer(NamedTuple):
-    """The server's answer: an error, or the check that kills the mutant and what it found. All empty: the mutant
-    survives."""
+    """The server's answer: an error, or the check that kills the mutant, and what it found; all empty for a
+    survivor."""
 
     error: str = ""
     check: str = ""

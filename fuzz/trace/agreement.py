@@ -88,7 +88,8 @@ class Mismatch(NamedTuple):
     known_deviation: str | None = None
     message: str | None = None
     found_order: tuple[Operation, ...] | None = None  # of a concurrent history: an order with which the search ended
-    observed_fields: tuple[str, ...] = ()  # the fields that differ, if the observation is an object; empty after a gap
+    #: for OBSERVE, if the observations are objects: the fields that differ; empty after a gap
+    observed_fields: tuple[str, ...] = ()
     cause: Cause | None = None  # if the kind is DIFFERENCE
 
     @property
