@@ -1,8 +1,8 @@
 """Negative-ack tracker of one consumer: which entries to redeliver, and when (PIP-393).
 
 Models `NegativeAcksTracker` of the Java client before and after PIP-393, of the C++ client (on which the Python and
-Node.js clients are built), and `negativeAcksTracker` of the Go client. One step is one call of the tracker, one run of
-its timer task, or an advance of the clock with all runs that become due.
+Node.js clients are built), and `negativeAcksTracker` of the Go client. One step is one call, one run of the timer task,
+one step of the wall clock, or an advance of the monotonic clock with all runs that become due.
 
     nack     adds the entry to a bucket. A nack is due at now + delay; the time of the bucket is this due time with the
              lowest `precision_bits` bits cleared
