@@ -139,8 +139,8 @@ class State:
 def check_folder(store: Store, plan: Plan) -> bool:
     """Returns True if the folder holds a campaign of this plan, False if it holds no campaign. Writes nothing.
 
-    Raises BadValue if the folder holds a campaign of another plan or version, or committed tables without a manifest.
-    Also raises BadValue if `commits` does.
+    Raises BadValue if the folder holds a campaign of another plan or version, committed tables without a manifest, or a
+    file MANIFEST that is no manifest. Also raises BadValue if `commits` does.
     """
     text, wanted, has_tables = store.read(MANIFEST), plan.manifest(), bool(commits(store))
     if text is None and has_tables:

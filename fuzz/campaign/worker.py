@@ -1,7 +1,7 @@
 """Tasks of a campaign: consecutive seeds of one subject. A task runs in one process, on this machine or on a worker.
 
 `run_task` runs the tasks of components, in which a seed stands for a trace. `fuzz/campaign/schedules.py` runs those of
-real clients, in which a seed stands for a schedule. It uses the types of this module.
+real clients, in which a seed stands for a schedule; the types of tasks and results are the same.
 
 Seeds are grouped in blocks of a fixed size. The findings of a block, their shrunk traces and the block's coverage
 depend only on the code, the spec and the seeds of the block, unless a trace takes nearly as long as `time_limit`. A

@@ -185,7 +185,7 @@ def _replay_checks() -> Iterator[Check]:
     for path in sorted((ROOT / "tests" / "recordings").glob("*.gz")):
         first = next(recorded_traces(path))
         mapped = (each.subject for each in mappings() if each.component == first.component)
-        # `mapping_of` also has a mapping for a trace of actions, which `mappings` lacks
+        # the mapping of a trace of actions is not in `mappings`
         components = tuple(dict.fromkeys([mapping_of(first).subject, *mapped]))
         yield Check(Kind.REPLAY, path.name.partition(".")[0], components, partial(_replay, path))
 

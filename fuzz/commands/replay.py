@@ -72,7 +72,7 @@ class DifferenceRow(Record):
     message: str | None
     #: the last operations, up to the one that differs; empty if `explain` can show the difference
     before: list[RecordedOperation]
-    explanation: Explanation | None  # null for a recording, a concurrent history, a named profile or a known deviation
+    explanation: Explanation | None  # null for a recording, a history, a known deviation, and with --profile
     reproduced: bool  # whether the trace is a finding, and fails as the finding says
 
 

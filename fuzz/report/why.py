@@ -123,7 +123,10 @@ def _assigned_conditions(tree: ast.AST, environment: Environment) -> dict[str, a
 
 
 def _inlined(node: ast.expr, assigned: dict[str, ast.expr]) -> ast.expr:
-    """Returns the expression. Variables that are operands of `and`, `or`, `not` and `if` are replaced by `assigned`."""
+    """Returns the expression with variables replaced by the expressions in `assigned`.
+
+    Replaced are the operands of `and`, `or`, `not` and `if`, and the expression itself if it is a variable.
+    """
     if isinstance(node, ast.Name) and node.id in assigned:
         return _inlined(assigned[node.id], assigned)
     if isinstance(node, ast.BoolOp):

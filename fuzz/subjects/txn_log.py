@@ -1,4 +1,4 @@
-"""How to drive the transaction log. Few transactions are ongoing; most of them end, and they share batches."""
+"""How to drive the transaction log: with few ongoing transactions, which share batches, and most of which end."""
 
 from __future__ import annotations
 
