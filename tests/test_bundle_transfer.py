@@ -290,7 +290,7 @@ def broken(cfg: Config, *steps: Any) -> set[str]:
     [("refresh", set()), ("shutdown", set()), ("stale", {"broker_reads_channel_before_it_opens_topic"})],
 )
 def test_stale_owner_after_session_loss(rule: Any, outcome: set[str]) -> None:
-    """apache/pulsar#24478 (`refresh`), and the session-expired policy `shutdown`, prevent it."""
+    """A refresh of the view, and the session-expired policy `shutdown`, prevent it (apache/pulsar#24478, open)."""
     failed = (("send", 0, 0), ("process", 0, 0), ("confirm", 0, 0), ("register", 0), ("receive", 0, 0))
     again = (("lookup", 0, 0, 0), ("connect", 0, 0), ("begin_load", 0, 0), ("open_topic", 0, 0, 0))
     steps = (*TAKEN_OVER, *failed, *again)

@@ -58,6 +58,7 @@ _MERGED: dict[str, Any] = {
     "failed_close_evicts": True,
     "unregistered_uses_view": True,
     "load_checks_ownership_again": False,
+    "session_loss": "stale",
 }
 merged = bundle_transfer.profile("pulsar-2026-09", "PIP-307 as of master 2026-09", Config(**_MERGED))
 bundle_transfer.profile(
@@ -65,7 +66,6 @@ bundle_transfer.profile(
     "PIP-307 as of master 2025-04, before later repairs",
     Config(
         **_MERGED,
-        session_loss="stale",
         failed_write_completes=False,
         restart_acts_on_record=False,
         removal_compares_instance=False,

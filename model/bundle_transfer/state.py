@@ -91,7 +91,7 @@ class Config(NamedTuple):
         Rule(
             Origin.READ,
             {
-                "stale": "MetadataStoreTableViewImpl before apache/pulsar#24478",
+                "stale": "MetadataStoreTableViewImpl, master 2026-09",
                 "shutdown": "zookeeperSessionExpiredPolicy",
             },
         ),

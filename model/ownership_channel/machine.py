@@ -121,6 +121,7 @@ shipped = ownership_channel.profile(
         restart_resumes="assigning",
         clean_up_retries="ordinary",
         unregistered_broker_parks=False,
+        stale_view_answers=True,
     ),
 )
 recorded = ownership_channel.profile(
@@ -131,9 +132,7 @@ recorded = ownership_channel.profile(
 release_4 = ownership_channel.profile(
     "pulsar-4.0.0",
     "shipped rules of the first release with both storages",
-    recorded.config._replace(
-        metadata_put="blind_retry", restart_resumes="nothing", late_ack_moves_reader=True, stale_view_answers=True
-    ),
+    recorded.config._replace(metadata_put="blind_retry", restart_resumes="nothing", late_ack_moves_reader=True),
 )
 release_3_1 = ownership_channel.profile(
     "pulsar-3.1.0",
