@@ -142,9 +142,7 @@ class Config(NamedTuple):
     ] = True
     #: whether a broker may answer with the owner in a record that it read before it lost its session, when a parked
     #: lookup times out
-    stale_view_answers: Annotated[
-        bool, Rule(Origin.READ, {True: "MetadataStoreTableViewImpl, master 2026-09"})
-    ] = False
+    stale_view_answers: Annotated[bool, Rule(Origin.READ, {True: "MetadataStoreTableViewImpl, master 2026-09"})] = False
     #: whether a broker that reconnects learns that it was elected
     election_is_rechecked: Annotated[bool, Rule(Origin.READ, {False: "before apache/pulsar#23138"})] = True
     #: whether a late cumulative ack of a reader moves the reader's cursor past unread messages
