@@ -186,7 +186,7 @@ class Driver:
         """Receives and acknowledges `count` messages. Returns the seconds that this took."""
         started, source = time.perf_counter(), self.consumers[consumer]
         for _ in range(count):
-            source.acknowledge(source.receive(timeout_millis=10_000))
+            source.acknowledge(source.receive(10_000))
         return time.perf_counter() - started
 
     def acknowledge(self, index: int, consumer: int = 0, cumulative: bool = False) -> str:
