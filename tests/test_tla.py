@@ -418,7 +418,7 @@ def listing(folder: Path, text: str) -> Path:
         (ONE + "bounds = { height = 1 }", "the run range_cache_one bounds height; measures are "),
         ("one = 1", "range_cache.toml: "),
         (ONE + "only = { bytes = [77] }", "`only` has [77] for bytes"),
-        (ONE + "only = { copy = [1] }", "`only` needs fixed values of copy"),
+        (ONE + "only = { copy = [1] }", "`only` cannot restrict copy"),
         (ONE + "settings = { speed = 1 }", "range_cache has no setting speed"),
         (ONE + 'checks = ["Good"]', "RangeCacheProperties has no operator Good"),
         (ONE + 'checks = ["eventually"]\nactions = ["evict_to_watermark"]', "have different fair actions"),

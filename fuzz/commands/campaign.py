@@ -40,7 +40,7 @@ class CampaignResult(Result):
     seed: Count
     traces: Count
     steps: Count
-    seconds: Seconds  # wall-clock time: the sum over the rounds, each from the end of the previous one to its own end
+    seconds: Seconds  # wall-clock time of the rounds; a command's first round counts from the start of its work
     shrinking_share: float  # of the workers' time, for replaying and shrinking findings
     rounds: Count
     findings: list[ExplainedFinding]
@@ -52,8 +52,8 @@ class CampaignResult(Result):
     @property
     def found(self) -> bool:
         """Whether there is missed coverage, or a finding that is no known deviation of a real client."""
-        unknown = [each for each in self.findings if not (each.defect and is_scenario(each.subject))]
-        return bool(self.missed_coverage or unknown)
+        unexpected = [each for each in self.findings if not (each.defect and is_scenario(each.subject))]
+        return bool(self.missed_coverage or unexpected)
 
 
 class Options(NamedTuple):
@@ -62,7 +62,7 @@ class Options(NamedTuple):
     names: list[str]
     profile: str | None = None  # None: `reference`; for a scenario, the profile of the real client
     seed: int = 0
-    traces: int | None = None
+    traces: int | None = None  # of each subject, including those of earlier commands
     seconds: float | None = None
     master: str | None = None
     partitions: int | None = None
@@ -90,7 +90,7 @@ def run(options: Options, console: Console) -> CampaignResult:
         store: Store = LocalStore(local_path(out)) if is_local(out) else HadoopStore(spark, out)
         state = open_campaign(store, plan)
         resumed = state.rounds > 0
-        state.speed = {**speed, **state.speed}  # speeds of committed rounds are better than those of the warm-up
+        state.speed = {**speed, **state.speed}  # those of committed rounds are more exact
         total = None if options.traces is None else options.traces * len(specs)
         with _progress(console, total, options.seconds, state) as progress:
             run_campaign(
@@ -134,13 +134,13 @@ def explained_findings(store: Store, state: State) -> list[ExplainedFinding]:
 def write_report(
     store: Store, plan: Plan, state: State, findings: list[ExplainedFinding], against: Compared | None = None
 ) -> str:
-    """Writes the HTML report into the campaign's folder. Returns its path or URI."""
+    """Writes the report, with the comparison `against` an older campaign. Returns its path or URI."""
     store.write("report.html", render(plan, state, findings, missed_by_campaign(plan, state), against).encode())
     return store.path("report.html")
 
 
 @contextlib.contextmanager
-def _progress(console: Console, traces: int | None, seconds: float | None, before: State) -> Iterator[Progress]:
+def _progress(console: Console, most_traces: int | None, seconds: float | None, before: State) -> Iterator[Progress]:
     """Shows traces, steps a second and findings while a campaign runs. `before` is the state at its start."""
     started, traces_before = time.perf_counter(), before.traces
     with showing(console, "starting") as update:
@@ -149,8 +149,8 @@ def _progress(console: Console, traces: int | None, seconds: float | None, befor
             elapsed = max(time.perf_counter() - started, 1e-9)
             done = traces_before + live.traces
             text = f"{done:,} traces  {live.steps / elapsed:,.0f} steps/s  {len(state.findings)} findings"
-            if traces is not None:
-                update(done, traces, text)
+            if most_traces is not None:
+                update(done, most_traces, text)
             else:
                 update(min(elapsed, seconds or elapsed), seconds, text)
 
@@ -171,7 +171,7 @@ def specs_of(names: list[str], profile: str | None, mutant: str | None) -> tuple
         names = [n for n in every if profile is None or profile_name(find_subject(n), profile)]
         if not names:
             raise BadValue(f"no component has a profile {profile}; `brokerproof subjects` lists them")
-    specs = [Spec(name, profile or kind_of(name).default_profile, None, mutant) for name in dict.fromkeys(names)]
+    specs = [Spec(name, profile or kind_of(name).default_profile, mutant=mutant) for name in dict.fromkeys(names)]
     for spec in specs:
         kind_of(spec.subject).check(spec)
     return tuple(spec if is_scenario(spec.subject) else _with_profile_name(spec) for spec in specs)

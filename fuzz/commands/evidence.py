@@ -36,15 +36,16 @@ from model.machine import BadValue
 
 #: The search for a defect begins no trace after this many steps, which take a few minutes.
 MOST_STEPS = 2_000_000
-#: The search ends earlier if a shrunk trace has at most this many steps. Otherwise, the shortest shrunk trace counts.
+#: The search ends earlier if a shrunk trace has at most this many steps. Its result is the shortest shrunk trace.
 SHORT_ENOUGH = 10
-#: The most traces of one defect that are shrunk, after which the search ends; the most steps of shrinking one trace.
-_MOST_SHRUNK, _SHRINK_STEPS = 6, 60_000
+#: The search ends after this many shrunk traces.
+_MOST_SHRUNK = 6
+#: Shrinking one trace takes at most this many steps.
+_SHRINK_STEPS = 60_000
 #: The head of the evidence table.
 _HEAD = """| defect | symptom | severity | versions | upstream | steps | length |
 |---|---|---|---|---|---|---|"""
-#: The cells `steps` and `length`, with the bar between them: of a defect that was searched and not found, and of a
-#: defect that was not searched.
+#: The last two cells of a row, joined by a bar: if the search did not find the defect, and if there was no search.
 _NOT_SHOWN, _NOT_SEARCHED = "not shown |", "|"
 
 
@@ -79,7 +80,7 @@ class EvidenceResult(Result):
 
     @property
     def found(self) -> bool:
-        """Whether a defect was not found by fuzzing. The exit code reports this, not the defects that were found."""
+        """Whether the exit code is FOUND: here, if fuzzing missed a defect."""
         return any(row.steps is None for row in self.defects)
 
 
@@ -97,16 +98,16 @@ def run(
         find_subject(name)
     if defect_id is not None and len(components) != 1:
         raise BadValue(f"--defect needs exactly one SUBJECT, got {len(components)}")
-    named = None if defect_id is None else find_defect(components[0], defect_id)
+    only = None if defect_id is None else find_defect(components[0], defect_id)
     results = results_in(write) if write is not None else {}
     chosen = [d for d in all_defects() if d.component in (components or subject_names()) and key_of(d) not in results]
-    chosen = [d for d in chosen if named in (None, d)]
+    chosen = [d for d in chosen if only is None or d == only]
     rows: list[EvidenceRow] = []
     if write is not None:
         write_into(write, table_of(all_defects(), results))  # an error is reported before the work
     with showing(console, "finding defects") as update:
         for defect in chosen:
-            row = search_for(defect, most_steps, explained=named is not None)
+            row = search_for(defect, most_steps, explained=only is not None)
             rows.append(row)
             if write is not None:
                 results[key_of(defect)] = result_of(row)
@@ -146,12 +147,12 @@ def search_for(defect: Defect, most_steps: int, *, explained: bool = False) -> E
 
 
 def key_of(row: Defect | EvidenceRow) -> str:
-    """Returns the first cell of a defect's table row, which identifies the defect."""
+    """Returns the first cell of the defect's row in the evidence table. It identifies the defect."""
     return f"`{row.component if isinstance(row, Defect) else row.subject}`: `{row.id}`"
 
 
 def result_of(row: EvidenceRow) -> str:
-    """Returns the last two cells of a defect's table row: `steps` and `length`."""
+    """Returns the last two cells of the defect's row in the evidence table: `steps` and `length`."""
     return _NOT_SHOWN if row.steps is None else f"{row.steps:,} | {row.length}"
 
 

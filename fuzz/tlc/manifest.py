@@ -1,4 +1,6 @@
-"""The runs of TLC on twins. A run is derived from a scope, derived from a defect, or written in `tla/runs/`.
+"""The runs of TLC, which checks a component's twin: its specification in TLA+.
+
+A run is derived from a scope, derived from a defect, or written in `tla/runs/`.
 
     scope      a run for each scope whose actions the twin has, under `reference`. TLC must find no violated safety
                property, and as many states as the explorer. Up to 25,000 states, the steps are compared, too. In a
@@ -15,11 +17,11 @@ fields of `Run`, such as:
     scope      a scope of the component; `settings`, `actions`, `without`, `only`, `domains` and `bounds` change it
     about      one line
     checks     the properties that must hold: names, `always` (all safety properties that the twin states) or
-               `eventually` (all liveness properties). Default: `always` under the rules of the reference; nothing if
-               `profile` is another one, or if `settings` has a rule
+               `eventually` (all liveness properties). Default: `always`; but nothing if `profile` is not `reference`,
+               or if a key of `settings` is a rule
     violates   in place of `checks`: the property that TLC must find violated
-    fair       the fair actions. Default: those that the liveness properties name. An empty list means that these
-               actions occur, but are not assumed to be fair
+    fair       the fair actions. Default: those that the liveness properties name. With an empty list, no action
+               is assumed to be fair; the actions that the liveness properties name still occur
     profile    default: `reference`
     nightly    if true, `brokerproof tla` makes the run only if `--scope` names its scope. The nightly tests and
                `brokerproof check --tier nightly` make it
@@ -68,7 +70,9 @@ class Run(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
     settings: Mapping[str, Any] = {}  # each replaces the scope's value of this setting
     actions: tuple[str, ...] = ()  # actions that are added to those of the scope
     without: tuple[str, ...] = ()  # actions that are removed from those of the scope
-    only: Mapping[str, Any] = {}  # by argument: the values of the domain that are kept; of an Offset, the offsets
+    only: Mapping[
+        str, Any
+    ] = {}  # by argument: the values of its domain that are kept; if it is an `Offset`, those of `by`
     domains: Mapping[str, Any] = {}  # by argument: the values that replace the domain
     bounds: Mapping[str, int] = {}  # each replaces the scope's bound of this measure
     nightly: bool = False
@@ -199,7 +203,9 @@ def _changed_scope(run: Run, scope: Scope) -> Scope:
         domain = domains[key] if key in domains else subject.domains.get(key)
         fixed = domain.by if isinstance(domain, Offset) else domain
         if not isinstance(fixed, tuple):
-            raise BadValue(f"the run {run.id}: `only` needs fixed values of {key}, which depend on the state")
+            raise BadValue(
+                f"the run {run.id}: `only` cannot restrict {key}: it has no domain, or its values depend on the state"
+            )
         kept = tuple(each for each in fixed if plain(each) in values)
         if len(kept) != len(values):
             raise BadValue(f"the run {run.id}: `only` has {values} for {key}, whose values are {plain(fixed)}")
@@ -216,9 +222,9 @@ def _fitted(run: Run, key: str, values: Any, cfg: Any) -> tuple[Any, ...]:
     """
     action_name, _, argument = key.rpartition(".")
     for action in run.subject.machine.actions.values():
-        for name, fits, where in action.fitters:
+        for name, converted, label in action.fitters:
             if name == argument and action_name in ("", action.name):
-                return tuple(fits(_with_none(value), where, cfg) for value in values)
+                return tuple(converted(_with_none(value), label, cfg) for value in values)
     raise BadValue(f"the run {run.id} has values of {key}, which no action of {run.component} has")
 
 
