@@ -24,11 +24,11 @@ from fuzz.workloads import Cell, find_workload
 INTRODUCTION = """\
 `python -m fuzz.workloads.caches.predictions FOLDER` writes this page from `caches/predictions.toml`. A row is a
 prediction for one cache size, and predicts a range of a figure. The figure is a measure of one policy, or compares the
-measures of two policies, as difference (`-`) or quotient (`/`). The README beside this page explains policies and
-terms. A prediction is made before the first run with its policies and cache size, and not changed later. Measured
-figures change when the simulation is corrected. Before the first prediction, only `tailing` had been run once, at
-another scale, and one published figure was known: apache/pulsar#26627 measured about 45 % fewer cached entries without
-the access extension."""
+measures of two policies, as difference (`-`) or quotient (`/`; a divisor below 1 counts as 1). The README beside this
+page explains policies and terms. A prediction is made before the first run with its policies and cache size, and not
+changed later. Measured figures change when the simulation is corrected. Before the first prediction, only `tailing` had
+been run once, at another scale, and one published figure was known: apache/pulsar#26627 measured about 45 % fewer
+cached entries without the access extension."""
 
 
 class Prediction(msgspec.Struct, forbid_unknown_fields=True):
