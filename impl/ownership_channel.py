@@ -526,7 +526,9 @@ class OwnershipChannel:
         at = self._brokers[broker]
         # `get` returns True if there is no clean-up of the target, and if the clean-up runs already
         if at.clean_ups.get(target, True) or (healthy and not self._brokers[target].up):
-            return Refused("not_enabled", "no clean-up of the target is scheduled, or the target is down, not healthy")
+            return Refused(
+                "not_enabled", "no clean-up of the target is scheduled, or the target is down, so not healthy"
+            )
         del at.clean_ups[target]
         if not healthy:
             at.clean_ups[target] = True

@@ -48,7 +48,9 @@ class Config(NamedTuple):
     ] = False
 
     #: whether operators enable flags and downgrade brokers only when PIP-160's steps allow it; otherwise at any time
-    operators_follow_steps: Annotated[bool, Rule(Origin.INFERRED, {False: "PIP-160, Upgrade and Downgrade"})] = True
+    operators_follow_steps: Annotated[
+        bool, Rule(Origin.INFERRED, {False: "operators who skip the steps of PIP-160, Upgrade and Downgrade"})
+    ] = True
     #: when operators record the last ledger that may have batches. `after_stores_reopened`: when all flags are off and
     #: no store writes batches any more. `after_flags_off`: as soon as all flags are off
     last_ledgers_recorded: Annotated[
@@ -290,7 +292,7 @@ def recovered_entry(e: Entry, deletes_indexes: bool) -> Entry:
     Without batch index deletion, the opening recovers no deletion of a single record: all records of a batch are
     undeleted.
     """
-    # an undeleted entry with one record: its transaction is open, because the end deletes such an entry
+    # a plain entry, or a batch of one record: the end of its transaction deletes it, so the transaction is open
     if e.batch < 2:
         return e
     return Entry(e.batch, undeleted_in(e) if deletes_indexes else e.batch, 0)
@@ -469,7 +471,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 reference = txn_rollout.profile(
     "reference",
-    "PIP-160's steps, but last ledgers recorded when no store batches; flags read at open; batch index deletion on",
+    "PIP-160's steps, but last ledgers recorded when no store batches; single records of a batch are always deletable",
     Config(),
 )
 shipped = txn_rollout.profile(
@@ -477,6 +479,7 @@ shipped = txn_rollout.profile(
     "Apache Pulsar master, 2026-07, with batch index acknowledgment on, upgraded and downgraded by PIP-160's steps",
     Config(batch_index_acks=True, last_ledgers_recorded="after_flags_off", batch_index_deletion_needs_batching=True),
 )
+# 4.0 has another default of the switch for batch index deletion
 older = txn_rollout.release("4.0", rules=shipped.config, about="pulsar-2026-07")
 newer = txn_rollout.release("4.1", "4.2", "5.0", rules=shipped.config)
 proposal = txn_rollout.profile(

@@ -274,11 +274,11 @@ def replacement(data: Data, target: int | None, dst: int | None, *, is_graceful:
     """`overrideOwnership`: returns the record that overrides an orphan of a target, or a stuck record (target None).
 
     Without `dst` the returned record is Free. A Splitting record stays Splitting, and `dst` continues the split as
-    source. Any other record becomes Owned by `dst`. `is_graceful`: the clean-up runs at the target, so an Owned record
-    becomes Releasing, and the target closes the bundle's topics.
+    source. With `is_graceful` (the clean-up runs at the target), an orphan that is Owned becomes Releasing, and the
+    target closes the bundle's topics. Any other record becomes Owned by `dst`.
     """
     version = next_version(data)
-    # a record that is Owned is the orphan of a clean-up: the target becomes the source of the new record
+    # only a clean-up overrides an Owned record, so here `target` is a broker; it becomes the source of the new record
     source = data.source_broker if data.state in IN_FLIGHT else target
     if dst is None:
         return Data("Free", None, source, version, force=True)
@@ -301,7 +301,9 @@ def start_clean_up(
     at = s.brokers[broker]
     job = clean_up_of(at, target)
     if job is None or job.is_running or (healthy and not s.brokers[target].is_up):
-        return refused(s, "not_enabled", "no clean-up of the target is scheduled, or the target is down, not healthy")
+        return refused(
+            s, "not_enabled", "no clean-up of the target is scheduled, or the target is down, so not healthy"
+        )
     others = tuple([each for each in at.clean_ups if each is not job])
     if healthy:
         return with_broker(s, broker, clean_ups=others), False

@@ -3,10 +3,10 @@
 An ack inside a transaction is pending until the transaction coordinator commits or aborts the transaction. The handle
 keeps the pending acks of all transactions in memory. It also logs every ack, commit and abort, and replays the log when
 it is opened. Models `PendingAckHandleImpl` (the handle), `MLPendingAckStore` (its log) and `LogIndexLagBackoff` (the
-distance between the keys of the log's index). The subscription's cursor is that of `model/batch_acks` with its
-reference rules in every profile; only the rule `empty_ack_set_acks_entry` changes the cursor. One step is one request,
-one flush, one log entry that is appended or replayed, one consumer's ack without a transaction, one write of the
-cursor, one opening or close, the end of a replay, or one failure.
+distance between the keys of the log's index). In every profile, the subscription's cursor follows the reference rules
+of `model/batch_acks`, with one exception: the rule `empty_ack_set_acks_entry` of this component. One step is one
+request, one flush, one log entry that is appended or replayed, one consumer's ack without a transaction, one write of
+the cursor, one opening or close, the end of a replay, or one failure.
 
 A message is *acknowledged* if the cursor has its ack. A message becomes *pending* in a transaction when the
 transaction's ack of the message is applied: when the ack's record is durable, or when a replay reads it. The message
@@ -251,7 +251,7 @@ def ack_cumulative(cfg: Config, s: State, txn: Txn, entry: Number, ack_set: Numb
     """
     ack, everything = PositionAck(entry, ack_set or None), all_messages(cfg, entry)
     invalid = ack_set_error(cfg, entry, ack_set)
-    # `(ack_set & -ack_set) - 1` is the bits below the lowest set bit; with them, a tail of the batch is the whole batch
+    # `(ack_set & -ack_set) - 1` has the bits below the lowest set bit. With them, only the tail of a batch is all of it
     if not invalid and ack.ack_set is not None and ack.ack_set | (ack.ack_set & -ack.ack_set) - 1 != everything:
         invalid = f"ack_set is {ack_set}, which does not leave the tail of the batch"
     if invalid:
@@ -564,7 +564,7 @@ def ready(cfg: Config, s: State) -> tuple[State, Effects]:
         s, count = without_ended(s)
     for request in queue:
         s, reply, _ = taken(cfg, s, request)
-        if reply.result != "queued":  # the caller had this reply when the request arrived
+        if reply.result != "queued":  # the caller got the reply "queued" when the request arrived
             replies.append(reply)
     return s, Effects(tuple(replies), (), count)
 
@@ -579,10 +579,11 @@ def end_replay(cfg: Config, s: State) -> Step[State, Effects]:
 
 @pending_acks.fault
 def read_fails(cfg: Config, s: State, stops: bool) -> Step[State, Effects]:
-    """`FillEntryQueueCallback`: a read of the replay fails. `stops`: the read is not retried, and the replay fails.
+    """`FillEntryQueueCallback`: a read of the replay fails. `stops`: it is not retried, and the replay stops early.
 
-    Without `stopped_replay_fails`, a replay that stops completes instead. With `failed_reads_are_bounded`, the replay
-    also fails at the `max_failed_reads`-th failed read in a row. If the replay fails, the queued requests fail.
+    A replay that stops early fails; without `stopped_replay_fails`, the handle becomes ready with the records read so
+    far. With `failed_reads_are_bounded`, the replay also fails at the `max_failed_reads`-th failed read in a row. If the
+    replay fails, the queued requests fail.
     """
     if s.status != "initializing" or replay_is_complete(s):
         return refused(s, "not_enabled", "there is nothing to read")
@@ -678,7 +679,7 @@ pip_160 = pending_acks.profile(
 
 master = pending_acks.profile(
     "pulsar-2026-07",
-    "Apache Pulsar master of 2026-07-23, in a broker that has kept the log's cursor across a reopen",
+    "Apache Pulsar master of 2026-07-23; a reopened handle replays from the read position of the log's cursor",
     Config(
         cross_type_conflicts=False,
         conflict_check="after_append",
