@@ -582,8 +582,8 @@ def read_fails(cfg: Config, s: State, stops: bool) -> Step[State, Effects]:
     """`FillEntryQueueCallback`: a read of the replay fails. `stops`: it is not retried, and the replay stops early.
 
     A replay that stops early fails; without `stopped_replay_fails`, the handle becomes ready with the records read so
-    far. With `failed_reads_are_bounded`, the replay also fails at the `max_failed_reads`-th failed read in a row. If the
-    replay fails, the queued requests fail.
+    far. With `failed_reads_are_bounded`, the replay also fails at the `max_failed_reads`-th failed read in a row. If
+    the replay fails, the queued requests fail.
     """
     if s.status != "initializing" or replay_is_complete(s):
         return refused(s, "not_enabled", "there is nothing to read")
