@@ -138,7 +138,7 @@ def name_refers_to_cursor_added_last(cfg: Config, before: State, event: Event, a
 
 @always(active_cursors, on=QUERIES)
 def query_changes_no_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A query changes nothing, except that it may flush the linked list."""
+    """A query changes nothing, except that it may apply pending updates to the linked list of cursors."""
     return bool(after._replace(nodes=before.nodes) == before)
 
 
@@ -335,7 +335,7 @@ def iteration_removes_no_cursor(cfg: Config, before: State, event: Event, after:
 
 @always(active_cursors, given=lambda cfg: cfg.container in ("heap", "sorted_set"))
 def items_are_exactly_the_tracked_cursors(cfg: Config, s: State) -> bool:
-    """The heap and the set hold each tracked cursor once, at its position, and nothing else."""
+    """The container's heap or set holds each tracked cursor once, at its position, and nothing else."""
     held = sorted((item.cursor, item.object, item.position) for item in s.items)
     return held == [(c.cursor, c.object, c.position) for c in s.cursors if c.position is not None]
 

@@ -472,7 +472,7 @@ def record_respects_configured_limits(cfg: Config, s: State) -> bool:
 
 @always(batch_acks)
 def record_keeps_lowest_ranges_and_ack_sets(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A record of memory has the mark-delete position and, up to the limits, the lowest ranges and ack sets.
+    """A record written from memory has the mark-delete position and, up to the limits, the lowest ranges and ack sets.
 
     The record of a write is checked when the write starts, and the record of a close when the cursor is closed. If a
     recovery from the metadata store does not read ack sets, the ack sets of a close are not checked.
@@ -564,7 +564,7 @@ def open_tickets(s: State) -> list[int]:
 
 @sometimes(batch_acks, on=("ack_individual",))
 def last_message_of_batch_is_acked(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack set that leaves messages deletes an entry, because earlier acks have acknowledged these messages."""
+    """An ack of some messages deletes their entry, because earlier acks have acknowledged the other messages."""
     if is_error(event):
         return False
     ack_sets = {p.entry: p.remaining for p in before.acks.partial}

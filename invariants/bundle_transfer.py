@@ -170,7 +170,7 @@ def topic_is_opened_by_its_owner(cfg: Config, before: State, event: Event, after
 
 @always(bundle_transfer, on=("open_topic",))
 def load_fences_no_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that opens a topic, and has read every override, does not fence the owner in the newest record."""
+    """A broker that has read every override, and opens a topic, does not fence the newest owner's ledger."""
     r, broker = newest(before), event.arguments["broker"]
     fenced = [b for b in writers(before.topics[event.arguments["topic"]]) if b != broker]
     has_unread_override = any(unread.forced for unread in before.records[before.brokers[broker].view + 1 :])
@@ -191,7 +191,7 @@ def source_releases_after_ledgers_are_closed(cfg: Config, before: State, event: 
 
 @always(bundle_transfer, on=("publish", "close_timeout"))
 def owned_is_appended_by_destination(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Only the destination of Assigning (in V4, the source of Releasing) appends Owned, except for overrides."""
+    """Only the destination of Assigning (variant V4: the source of Releasing) appends Owned, except for overrides."""
     r, broker = newest(after), event.arguments["broker"]
     if event.outcome is not True or r.state != "owned" or len(after.records) < 2:
         return True
@@ -243,7 +243,7 @@ def topic_in_transfer_ends_no_session(cfg: Config, before: State, event: Event, 
 
 @always(bundle_transfer, on=("disconnect",))
 def redirect_names_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A redirect names the owner in the broker's view; during a transfer in V1a, V1b and V2, the next owner."""
+    """A redirect names the owner in the broker's view; in a transfer of variants V1a, V1b and V2, the next owner."""
     r = seen_by(before, event.arguments["broker"])
     if not happened(event) or event.outcome is None:
         return True

@@ -578,7 +578,7 @@ def step_returns_what_it_found(cfg: Config, before: State, event: Event, after: 
 
 @always(cache_steps)
 def observation_shows_entries_by_key(cfg: Config, s: State) -> bool:
-    """The observation has the mapped keys of each cache and the keys in the queue, and no numbers of wrappers.
+    """What recordings show has the mapped keys of each cache and the keys in the queue, and no numbers of wrappers.
 
     So the canonical form, which only renumbers wrappers, has the same observation.
     """
@@ -617,7 +617,7 @@ def late_lookup_set_accessed_of_pooled_wrapper(cfg: Config, before: State, event
 
 @sometimes(cache_steps, on=("retain",))
 def lookup_missed_removed_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup compares the key with success and returns no entry.
+    """A lookup finds the wrapper's key equal, and still returns no entry.
 
     The entry was removed in between, or its value is deallocated.
     """

@@ -69,10 +69,7 @@ def put_stores_entry_as_given(cfg: Config, before: State, event: Event, after: S
 
 @always(legacy_cache, on=("put", "put_mismatched"))
 def put_fails_exactly_for_duplicate_or_mismatch(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A put is rejected if and only if its value has another position.
-
-    Otherwise it returns false if and only if its position is cached.
-    """
+    """A put is rejected if and only if its value has another position; else it returns whether it cached the entry."""
     if event.arguments.get("value_position", event.arguments["position"]) != event.arguments["position"]:
         return isinstance(event.outcome, Refused)
     return event.outcome is (named(before, event) is None)

@@ -412,5 +412,5 @@ def cache_was_disabled(cfg: Config, s: State) -> bool:
 
 @sometimes(legacy_manager)
 def cache_stayed_disabled(cfg: Config, s: State) -> bool:
-    """A cache is disabled although the maximum is above zero, and a counter has changed."""
+    """A cache is disabled although the maximum is above zero, also after calls that were counted."""
     return "disabled" in s.caches and s.max_bytes > 0 and s.counters != Counters()

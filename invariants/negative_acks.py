@@ -407,7 +407,7 @@ def retained_id_is_redelivered_once(cfg: Config, before: State, event: Event, af
 
 @always(negative_acks, on=("nack",), given=lambda cfg: cfg.retained_ids == "traced")
 def latest_traced_id_is_retained(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An accepted nack by the id of a traced or chunked message retains this id. Other nacks change no retained id."""
+    """An accepted nack by the id of a traced or chunked message retains this id; no other nack does."""
     if is_error(event):
         return after.retained_ids == before.retained_ids
     nacked, entry = event.arguments["message_id"], event.arguments["entry"]

@@ -271,7 +271,7 @@ def split_bundle_does_not_become_active_again(cfg: Config, before: State, event:
 
 @always(ownership_channel, on=READS)
 def record_that_is_not_in_flight_ends_requests(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A new record in a broker's view ends a parked lookup, unless the bundle is then in flight.
+    """A new record in a broker's view ends a parked lookup, unless the record is Releasing, Assigning or Splitting.
 
     The record also ends a pending unload if the bundle is transferred, freed or deleted, or if the bundle's record is
     removed. Exception: a disabled channel ignores a record that is not forced. An ignored record ends every parked

@@ -243,7 +243,7 @@ def call_is_rejected_iff_not_allowed(cfg: Config, before: State, event: Event, a
 
 @always(txn_rollout, on=OPENS)
 def ended_transaction_is_not_reopened(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Opening a store finds no more open transactions than the store had."""
+    """Opening a store never finds more open transactions than the store had before."""
     return all(
         open_records(after.stores[store]) <= open_records(before.stores[store]) for store, _ in openings(before, event)
     )
@@ -424,7 +424,7 @@ def open_transaction_pins_later_ledgers(cfg: Config, s: State) -> bool:
 
 @sometimes(txn_rollout, on=("record_last_ledgers",))
 def last_ledgers_are_recorded_with_batches_left(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Last ledgers are recorded while batches are undeleted."""
+    """For each store, the last ledger that may have batches is recorded while batches are undeleted."""
     return not isinstance(event.outcome, Refused) and event.outcome > 0 and any(batches(s) for s in after.stores)
 
 

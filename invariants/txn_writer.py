@@ -438,7 +438,7 @@ def close_preserves_writes_in_flight(cfg: Config, before: State, event: Event, a
 
 @always(txn_writer, on=("close",))
 def completed_close_means_closed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The future of a close, including a second one, is complete on return if and only if the writer is closed."""
+    """The future of each `close` is already complete on return if and only if the writer is closed."""
     return (effects_of(event).number == 1) == (after.status == "closed")
 
 

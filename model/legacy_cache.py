@@ -287,7 +287,7 @@ def size_pass(cfg: Config, s: State, cache: Cache, bytes_to_free: int) -> Step[S
 def evict_proportionally(
     cfg: Config, s: State, caches: tuple[Cache, ...], bytes_to_free: int
 ) -> Step[State, tuple[Eviction, ...]]:
-    """`EntryCacheDefaultEvictionPolicy.doEviction`: one round over the given caches; returns its size passes."""
+    """`EntryCacheDefaultEvictionPolicy.doEviction`: one round over the given caches; returns its evictions."""
     if bytes_to_free <= 0 or not caches:
         return refused(s, "illegal_argument", "the policy needs bytes to free and at least one cache")
     if len(set(caches)) < len(caches):

@@ -349,7 +349,7 @@ def reopen_stores(cfg: Config, s: State) -> Step[State, int]:
 
 @txn_rollout.action
 def write_records(cfg: Config, s: State, store: StoreName, records: Count) -> Step[State, int]:
-    """Writes one record of each of `records` new transactions, as one batch or as plain entries.
+    """Begins `records` new transactions, and writes one record of each: as one batch, or as plain entries.
 
     Returns the number of entries.
     """

@@ -483,7 +483,7 @@ subject = Subject(
     guidance={
         "weights": "used; see range_cache for the measurement",
         "swarms": "used; see range_cache for the measurement",
-        "situations": "used: entries are redelivered while others are read for replay, and rewound cursors are checked",
+        "situations": "used: redelivery during a replay read, and check_backlogged_cursors of rewound cursors",
         "corpus": "not used to generate traces; see range_cache",
     },
     abstract=coverage_key,

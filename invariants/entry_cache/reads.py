@@ -151,7 +151,7 @@ def _has_known_read_count(before: State, event: Event, request: int, d: Delivere
 
 @always(entry_cache, on=("complete_storage_read",))
 def failed_read_ends_joining_of_its_ledger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a failed read, no read of the same ledger for the same range cache that was outstanding can be joined.
+    """After a read fails, the other outstanding reads of its ledger and range cache cannot be joined any more.
 
     Reads that the step itself issues are not checked. Reads for a disabled cache (their `range_cache` is negative) can
     never be joined.

@@ -297,7 +297,7 @@ def new_differences(before: State, after: State) -> list[int]:
 
 @sometimes(managed_ledger, on=("connect",), given=with_counts)
 def connected_cursor_is_not_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cursor becomes active and will read cached entries whose counts do not include it."""
+    """A cursor becomes active and will read cached entries whose expected read counts do not include it."""
     return any(each < 0 for each in new_differences(before, after))
 
 

@@ -374,7 +374,7 @@ def expected_reads_extend_ttl(cfg: Config, before: State, event: Event, after: S
 
 @sometimes(managed_ledger, on=("dispatch",))
 def entry_waits_for_consumer_that_holds_its_key(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Key_Shared: an entry is put back while a consumer other than the key's present one holds the key (PIP-379)."""
+    """Key_Shared: an entry is put back while an earlier consumer of its key holds entries of the key (PIP-379)."""
     number = event.arguments["subscription"]
     if not isinstance(event.outcome, Dispatched) or not is_type(cfg, number, "key_shared"):
         return False

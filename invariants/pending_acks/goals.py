@@ -78,7 +78,7 @@ def log_entry_has_ack_and_its_abort(cfg: Config, before: State, event: Event, af
 
 @sometimes(pending_acks, on=APPENDS)
 def low_watermark_aborts_transaction(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an append, an abort that the handle itself started is not complete."""
+    """An abort that the handle itself started, because of the low watermark, is not complete after an append."""
     return not is_error(event) and any(request.number == INTERNAL for request in open_requests(after))
 
 

@@ -419,7 +419,7 @@ def found_by_replay(s: State, acks: Acks) -> dict[int, LoggedTxn]:
 
 @always(txn_log, on=("complete_replay",))
 def replay_is_idempotent(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A second replay would recover the same transactions, with the deletions in memory and with the persisted ones."""
+    """A second replay would recover the same transactions, from the deletions in memory and from the persisted ones."""
     if not completes_recovery(event):
         return True
     recovered = {t.id: as_logged(t) for t in after.txns}

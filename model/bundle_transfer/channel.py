@@ -131,7 +131,7 @@ def sent_to_all(s: State, broker: int, command: Command) -> State:
 
 @bundle_transfer.action
 def publish(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
-    """`ServiceUnitStateChannelImpl.handleReleaseEvent`, `handleAssignEvent`: a broker appends the record of its duty.
+    """`ServiceUnitStateChannelImpl.handleReleaseEvent`, `handleAssignEvent`: a broker appends the next record.
 
     Returns whether readers accept the record. The broker does not learn whether they do.
 
@@ -170,7 +170,7 @@ def waits_at(s: State, broker: int) -> bool:
 
 
 def published(cfg: Config, s: State, broker: int) -> tuple[State, bool]:
-    """Returns the state after a broker appended the record of its duty, and whether readers accept the record."""
+    """Returns the state after a broker appended the next record, and whether readers accept the record."""
     b, r = s.brokers[broker], view_of(s, broker)
     is_accepted = b.view + 1 == len(s.records)
     following: RecordState = "owned"

@@ -49,7 +49,7 @@ from model.bundle_transfer.state import Config, Variant, bundle_transfer
 
 __all__ = ["bundle_transfer", "merged", "reference"]
 
-reference = bundle_transfer.profile("reference", "PIP-307 with the repairs of this project", Config())
+reference = bundle_transfer.profile("reference", "PIP-307 with its known defects repaired", Config())
 
 #: The rules in which Pulsar's master branch of September 2026 differs from the reference.
 _MERGED: dict[str, Any] = {

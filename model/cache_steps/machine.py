@@ -490,7 +490,7 @@ def subtract_evicted(cfg: Config, s: State) -> Step[State, int]:
 
 @cache_steps.action
 def pop(cfg: Config, s: State) -> Step[State, None]:
-    """`evictEntries`: pops the head; with `eviction_unmaps="mapped"`, the unmapped wrapper may be another one."""
+    """`evictEntries`: pops the head, which need not be the unmapped wrapper if `eviction_unmaps` is mapped."""
     e = s.eviction
     if e.at != "pop":
         return s, ELSEWHERE

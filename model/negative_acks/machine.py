@@ -512,7 +512,7 @@ def advance_time(cfg: Config, s: State, by: Duration, timer_lag: Duration) -> St
 
 @negative_acks.action
 def run_timer_task(cfg: Config, s: State) -> Step[State, Redelivery | None]:
-    """`triggerRedelivery`: runs a timer task that had already started when its timer was re-armed or cancelled.
+    """`triggerRedelivery`: a timer task runs that had started before its timer was re-armed or cancelled.
 
     All other runs are part of `advance_time`. If the tracker is not open, the run only follows `task_without_buckets`.
     """

@@ -110,7 +110,9 @@ def should_keep_left(
 # ---- profiles -------------------------------------------------------------------------------------------
 
 reference = ownership_channel.profile(
-    "reference", "records are stored in the system topic, and removed by a record that has a version", Config()
+    "reference",
+    "the system topic stores the records, and a broker removes one by a record Init, which has a version",
+    Config(),
 )
 shipped = ownership_channel.profile(
     "pulsar-2026-09",
