@@ -40,9 +40,9 @@ CONSTANTS
 VARIABLES
   ledgers,        \* the number of entries of each ledger; ledger ids start at 1
   memory,         \* the acknowledgements in memory
-  read_position,  \* the entry that is read next
+  read_position,  \* the next read begins at this entry, and skips deleted entries
   durable,        \* the record (acknowledgements) that a recovery finds
-  dirty,          \* whether memory has acknowledgements that are in no record, stored or in flight
+  dirty,          \* whether memory must be written (ManagedCursorImpl.isDirty)
   writing,        \* the write in flight, or None: [record, resets, applies].  resets: the resets whose callbacks
                   \* complete with the write; applies: whether the last reset changes memory if the write succeeds
   queued,         \* queued operations (pendingMarkDeleteOps): resets, and None for a write of memory
@@ -74,8 +74,8 @@ NumberOf(ls, p) == IF IsEntry(ls, p) THEN SumTo(ls, p[1] - 1) + p[2] ELSE None
 FutureNumberOf(ls, p) ==
   IF p[1] = Len(ls) /\ p[2] >= ls[Len(ls)] THEN SumTo(ls, Len(ls) - 1) + p[2] ELSE None
 
-\* The ledger of entry n, and its position.  The number after the last entry stands for the next position of the last
-\* ledger.
+\* LedgerOf: the ledger of entry n.  PositionOf: the position of entry n.  If n is the number after the last entry,
+\* PositionOf is the next position of the last ledger.
 LedgerOf(ls, n) ==
   LET ends_after == {k \in 1..Len(ls) - 1 : n < SumTo(ls, k)}
   IN IF ends_after = {} THEN Len(ls) ELSE CHOOSE k \in ends_after : \A j \in ends_after : k <= j
@@ -90,7 +90,7 @@ AllOf(n) == 0..SizeOf(n) - 1
 \* The bits of an ack set, which is a sequence of words.  A set bit leaves its message unacknowledged.
 BitsOf(word) == {i \in 0..30 : (word \div 2^i) % 2 = 1}
 MaskOf(words) == UNION {{64 * (k - 1) + i : i \in BitsOf(words[k])} : k \in DOMAIN words}
-\* Whether a request has an ack set.
+\* Whether a request has an ack set.  An empty sequence counts as none.
 IsGiven(words) == words # None /\ words # <<>>
 
 -----------------------------------------------------------------------------
@@ -101,8 +101,9 @@ Acks(first_unacked, deleted, partial) == [first_unacked |-> first_unacked, delet
 
 IsDeleted(a, n) == n < a.first_unacked \/ n \in a.deleted
 AckSetOf(a, n) == {p \in a.partial : p.entry = n}
+\* The messages that the ack set of entry n leaves unacknowledged; None if the entry has no ack set.
 RemainingOf(a, n) == IF AckSetOf(a, n) = {} THEN None ELSE (CHOOSE p \in AckSetOf(a, n) : TRUE).remaining
-\* The messages of an entry that are not acknowledged.
+\* The messages of an entry that are not acknowledged, with or without an ack set.
 RemainingIn(a, n) ==
   IF IsDeleted(a, n) THEN {} ELSE IF RemainingOf(a, n) = None THEN AllOf(n) ELSE RemainingOf(a, n) \cap AllOf(n)
 
@@ -129,8 +130,8 @@ RequestedMask(batch_index_acks, words) ==
   IF ~IsGiven(words) THEN {}
   ELSE IF batch_index_acks \/ (MaskOf(words) = {} /\ zero_words_mean_whole) THEN MaskOf(words) ELSE None
 
-\* Intersects an ack set with the stored one of its entry.  An entry without remaining messages is deleted; an ack set
-\* that acknowledges nothing is not stored.
+\* Intersects an ack set with the stored one of its entry, if any.  An entry without remaining messages is deleted; an
+\* ack set that acknowledges nothing is not stored.
 WithAckSet(a, n, given) ==
   LET old == RemainingOf(a, n)
       remaining == IF old # None THEN given \cap old ELSE IF batch_sizes_are_known THEN given \cap AllOf(n) ELSE given
@@ -150,6 +151,7 @@ LowestRanges(ls, deleted, most) ==
   {n \in deleted : Cardinality({first \in RangeStarts(ls, deleted) : first <= n}) <= most}
 
 \* The acknowledgements that a record holds: the lowest ranges and the lowest ack sets, each up to its limit.
+\* Without range_cap_is_exact, the record holds up to one range more.
 Capped(ls, a) ==
   Acks(a.first_unacked, LowestRanges(ls, a.deleted, IF range_cap_is_exact THEN max_ranges ELSE max_ranges + 1),
        {p \in a.partial : Cardinality({q \in a.partial : q.entry < p.entry}) < max_ack_sets})
@@ -172,8 +174,8 @@ RecordOf(s, applied) ==
 
 HasBitBeyondBatch(n, words) == batch_sizes_are_known /\ ~(MaskOf(words) \subseteq AllOf(n))
 
-\* Whether an ack is rejected: its ack set has a bit beyond the batch, or its position has no entry and is not after the
-\* last entry.
+\* Whether an ack is invalid: its ack set has a bit beyond the batch, or its position has no entry and is not after the
+\* last entry.  AfterIndividual and AfterCumulative handle positions after the last entry.
 IsInvalid(s, p, words) ==
   IF ~IsEntry(s.ledgers, p) THEN ~IsAfterLastEntry(s.ledgers, p)
   ELSE IsGiven(words) /\ HasBitBeyondBatch(NumberOf(s.ledgers, p), words)
@@ -184,7 +186,7 @@ Acked(batch_index_acks, a, n, words) ==
   IN IF requested = None \/ IsDeleted(a, n) THEN a
      ELSE IF requested = {} THEN WithEntryDeleted(a, n) ELSE WithAckSet(a, n, requested)
 
-\* Stores acknowledgements in memory: mark-delete and read position advance, and a change makes the cursor dirty.
+\* Stores acknowledgements in memory: mark-delete and read position advance.  The cursor becomes dirty if `is_changed`.
 WithAcks(s, a, is_changed) ==
   LET WithMemory(after) ==
         [s EXCEPT !.memory = after, !.dirty = @ \/ is_changed,
@@ -199,8 +201,10 @@ AckedList(s, a, list) ==
   ELSE LET Rest(after) == AckedList(s, after, Tail(list))
        IN With(Acked(s.batch_acks, a, NumberOf(s.ledgers, list[1].position), list[1].ack_set), Rest)
 
-\* asyncDelete.  A list with a position after the last entry has no effect.  Without lists_are_atomic, the acks before
-\* this position in the list stay in memory.  Without partial_acks_are_dirty, ack sets alone leave the cursor clean.
+\* asyncDelete.  A list with an invalid ack, or with a position after the last entry, has no effect.  Without
+\* lists_are_atomic, the acks before the first position after the last entry stay in memory, if no ack is invalid.
+\* Without partial_acks_are_dirty, a list makes the cursor dirty if and only if some entry is individually deleted
+\* before the mark-delete position advances.
 AfterIndividual(s, list) ==
   LET is_invalid == \E k \in DOMAIN list : IsInvalid(s, list[k].position, list[k].ack_set)
       is_beyond == \E k \in DOMAIN list : ~IsEntry(s.ledgers, list[k].position)
@@ -209,8 +213,8 @@ AfterIndividual(s, list) ==
                  ELSE IF lists_are_atomic THEN s ELSE [s EXCEPT !.memory = a]
   IN IF is_invalid THEN s ELSE With(AckedList(s, s.memory, list), Done)
 
-\* cumulative_sets "replace_if_further": the given ack set replaces the stored ack set of entry n if the first bit of
-\* the given one is later.  Ack sets of entries before n - 1 are dropped.
+\* cumulative_sets "replace_if_further": the given ack set becomes that of entry n if the entry has none, or if the
+\* first bit of the given one is later.  Ack sets of entries before n - 1 are dropped in either case.
 FirstIn(mask) == IF mask = {} THEN -1 ELSE CHOOSE i \in mask : \A j \in mask : i <= j
 ReplacedIfFurther(s, n, given) ==
   IF n = None \/ given = None THEN s.memory
@@ -220,9 +224,10 @@ ReplacedIfFurther(s, n, given) ==
        IN [s.memory EXCEPT !.partial = IF ~is_further THEN rest
                                       ELSE IF given = AllOf(n) THEN Without(rest, n) ELSE WithRemaining(rest, n, given)]
 
-\* asyncMarkDelete: deletes all entries before `end`, and stores the ack set, if any, of entry n.  As shipped
-\* (~cumulative_ack_is_validated_first), asyncMarkDelete stores the ack set before it validates the position.  If
-\* validation fails, the ack set stays.
+\* asyncMarkDelete: deletes all entries before `end`, and stores the ack set, if any, of entry n.  Validation fails if
+\* the position is after the last entry, or if the mark-delete position would move back.  As shipped (replace_if_further
+\* and ~cumulative_ack_is_validated_first), asyncMarkDelete stores the ack set first.  If validation fails, the ack set
+\* stays.
 AfterCumulative(s, p, words) ==
   LET n == NumberOf(s.ledgers, p)
       replaces == s.batch_acks /\ IsGiven(words) /\ cumulative_sets = "replace_if_further"
@@ -245,9 +250,9 @@ IsBusy(s) == s.reading \/ s.writing # None
 IsReset(each) == each # None
 LastReset(resets) == resets[Len(resets)]
 
-\* Starts one write for all queued operations.  The record of the write is that of the last reset, or of memory if no
-\* operation is a reset.  With queue_applies "last", only the last operation counts.  A write of memory makes the cursor
-\* clean at its start, a reset at its end.
+\* Starts one write for these operations, and empties the queue.  The record of the write is that of the last reset, or
+\* of memory if no operation is a reset.  With queue_applies "last", the record is that of the last operation.  A write
+\* of memory makes the cursor clean when it starts; a reset, when its write succeeds.
 WithWriteStarted(s, operations) ==
   LET resets == SelectSeq(operations, IsReset)
       applies == IF queue_applies = "last" THEN operations[Len(operations)] # None ELSE resets # <<>>
@@ -255,8 +260,8 @@ WithWriteStarted(s, operations) ==
   IN [s EXCEPT !.writing = [record |-> record, resets |-> resets, applies |-> applies], !.queued = <<>>,
                !.dirty = @ /\ applies]
 
-\* When no read and no write is in flight, the queued operations start.  A single write of memory is dropped instead if
-\* the cursor is clean.
+\* When no read and no write is in flight, the queued operations start.  If the only one is a write of memory, and the
+\* cursor is clean, the write is dropped.
 WithQueueStarted(s) ==
   IF s.queued = <<>> \/ IsBusy(s) THEN s
   ELSE IF s.dirty \/ s.queued # <<None>> THEN WithWriteStarted(s, s.queued) ELSE [s EXCEPT !.queued = <<>>]
@@ -322,7 +327,8 @@ AfterCrash(s, survives) ==
   IF survives /\ s.writing = None THEN s
   ELSE Recovered(s, IF survives THEN s.writing.record ELSE s.durable, s.batch_acks)
 
-\* A clean close writes a record.  A record with few ranges goes to the metadata store.  Then the cursor is opened.
+\* A clean close writes a record of memory.  If memory has few ranges, or max_ranges is 0, the record goes to the
+\* metadata store.  Then the cursor is opened.
 AfterReopening(s, batch_index_acks) ==
   LET record == Capped(s.ledgers, s.memory)
       is_small == max_ranges = 0 \/ Cardinality(RangeStarts(s.ledgers, s.memory.deleted)) <= max_ranges_in_metadata

@@ -16,7 +16,7 @@ Numbers == 0..Total(ledgers) - 1
 \* Whether every message that `fewer` leaves unacknowledged is unacknowledged in `more`, too.
 IsSubset(fewer, more) == \A n \in Numbers : RemainingIn(fewer, n) \subseteq RemainingIn(more, n)
 
-\* Whether one record can hold all acknowledgements of `a`.
+\* Whether all acknowledgements of `a` are within the configured limits of a record.
 Fits(a) == /\ Cardinality(RangeStarts(ledgers, a.deleted)) <= max_ranges
            /\ Cardinality(a.partial) <= max_ack_sets
 
@@ -60,8 +60,8 @@ RecoveryInventsNoAcknowledgement ==
   IN \A survives \in write_survives :
        (survives => writing # None) => IsSubset(Before(survives), AfterCrash(Contents, survives).memory)
 
-\* If the cursor is not dirty and one record can hold all its acknowledgements, a record holds them: the record of the
-\* write in flight, or the durable record if no write is in flight or the write applies a reset.
+\* If the cursor is not dirty, and its acknowledgements are within the limits of a record, a record holds them: the
+\* record of the write in flight, or the durable record if no write is in flight or the write applies a reset.
 CleanCursorIsDurableOrInFlight ==
   LET is_stored == writing = None \/ (writing # None /\ writing.applies)
       record == IF is_stored THEN durable ELSE writing.record

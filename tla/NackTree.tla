@@ -59,8 +59,9 @@ ParentAndRight(t, time, parent) ==
   IF t.time = time THEN [parent |-> parent, has_right |-> t.right # None]
   ELSE ParentAndRight(IF time < t.time THEN t.left ELSE t.right, time, t.time)
 
-\* The keys that the iteration, now at key `at`, removes if the wall clock shows `now`, and the remaining tree.  After a
-\* removal the iteration continues from nodes that rotations may have moved, so it may skip due keys.
+\* The keys that the iteration, now at key `at`, removes if the wall clock shows `now`, and the remaining tree.  If
+\* the removed node has a right child, the iteration continues after the next key; otherwise, at the key of the node's
+\* parent.  So it may skip due keys.
 RECURSIVE WalkFrom(_, _, _, _)
 WalkFrom(t, at, now, removed) ==
   IF at = None THEN [times |-> removed, tree |-> t]

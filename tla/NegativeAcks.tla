@@ -65,14 +65,14 @@ DelayOf(c) ==
        [] backoff.delays = <<>> /\ c # None /\ message_without_backoff = "null_pointer" -> None
        [] OTHER -> IF fixed < MinDelay /\ min_delay_applies_to # "none" THEN MinDelay ELSE fixed
 
-\* The timer interval: a third of the delay of a nack by id.  Except for a ticker, it is at least a third of the minimum
-\* delay, and at least 1 interval_unit.
+\* The timer interval: a third of the delay of a nack by id.  Except for a ticker, a delay below the minimum delay
+\* counts as the minimum delay, and the interval is a multiple of interval_unit, rounded down, but not to 0.
 Interval ==
   LET delay == IF DelayOf(None) = None THEN 0 ELSE DelayOf(None)
       unit == IF interval_unit = "milliseconds" THEN Units ELSE 1
   IN IF timer = "ticker" THEN Max(delay, 0) \div 3 ELSE Max((Max(delay, MinDelay) \div 3) \div unit, 1) * unit
 
-\* trimLowerBit: the due time with its lowest precision_bits bits cleared.
+\* trimLowerBit: the due time, rounded down to a multiple of the bucket length.
 BucketTime(due) == (due \div BucketLength) * BucketLength
 
 TimesOf(ns) == {n[1] : n \in ns}
@@ -92,7 +92,7 @@ WithNack(ns, time, e) ==
 TimerForBucket(s, time) == Max(s.now, IF due_at_bucket_time THEN time - s.offset ELSE time - s.offset + 1)
 
 \* The deadline of the timer after a nack with this bucket time and delay (DeadlineAfterNack), or after a run that
-\* leaves the nacks `rest` (DeadlineAfterRun).  A nack does not re-arm a timer that is due: its task will run.
+\* leaves the nacks `rest` (DeadlineAfterRun).  With timer "first_bucket", a nack does not re-arm a timer that is due.
 DeadlineAfterNack(s, time, delay) ==
   CASE s.status = "closed" -> s.deadline
     [] s.status # "closed" /\ timer = "first_bucket" ->
@@ -151,7 +151,8 @@ AfterClose(s) ==
     [] OTHER -> [s EXCEPT !.status = IF after_close = "reopens" THEN "new" ELSE "closed", !.nacks = {},
                           !.deadline = None, !.avl_tree = None]
 
-\* All runs of the timer task up to the time `end`.  Each run is `late` time units after its deadline.
+\* All runs of the timer task up to the time `end`.  Each run is `late` time units after its deadline, or now if
+\* that is later.
 RECURSIVE RunsUntil(_, _, _, _)
 RunsUntil(s, end, late, commands) ==
   LET at == IF s.deadline = None THEN end + 1 ELSE Max(s.deadline + late, s.now)
@@ -161,7 +162,7 @@ RunsUntil(s, end, late, commands) ==
      ELSE With(AfterRun([s EXCEPT !.now = at]), Rest)
 AfterTime(s, n, late) == RunsUntil(s, s.now + n, late, <<>>)
 
-\* A run of the timer task outside AdvanceTime.
+\* A run of the timer task outside AdvanceTime.  It has no effect unless the tracker is open.
 AfterTask(s) == IF s.status = "open" THEN AfterRun(s) ELSE [s |-> s, commands |-> <<>>]
 
 AfterClockStep(s, n) == IF due_clock = "monotonic" THEN s ELSE [s EXCEPT !.offset = @ + n]

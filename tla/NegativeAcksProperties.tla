@@ -44,7 +44,8 @@ NackNeverPostponesTimer ==
 \* Every bucket time is a multiple of 2^precision_bits milliseconds.
 BucketTimesAreMultiplesOfLength == \A n \in nacks : n[1] % MsLength = 0
 
-\* While nacks are pending, the timer's deadline is at most the first bucket time, or now if that is later.
+\* While an open tracker has pending nacks, its timer is armed, and the deadline is at most the first bucket time, or
+\* now if that is later.
 TimerDeadlineIsAtMostFirstBucket ==
   status = "open" /\ nacks # {} => deadline # None /\ deadline <= Max(FirstTime(nacks), now)
 
@@ -52,8 +53,8 @@ TimerDeadlineIsAtMostFirstBucket ==
 (* Redelivery. *)
 
 \* A pending nack is redelivered at most the timer lag after the end of its bucket.  If the bucket has ended before the
-\* step, the lag counts from the start of the step.  TimerDeadlineIsAtMostFirstBucket guarantees that the timer is armed
-\* for the bucket time.
+\* step, the lag counts from the start of the step.  TimerDeadlineIsAtMostFirstBucket guarantees that the timer is
+\* armed, at the latest for the bucket time.
 RedeliveryIsNotLate ==
   LET Holds(after, late) ==
         \A n \in nacks :
@@ -68,7 +69,7 @@ WallClockStepMovesNoDueTime == \A n \in ClockSteps : nacks # {} => AfterClockSte
 -----------------------------------------------------------------------------
 (* Close. *)
 
-\* A closed tracker stays closed, and redelivers nothing.  It has no pending nack, no retained id and no armed timer.
+\* A closed tracker stays closed, and redelivers nothing.  It has no pending nack and no armed timer.
 CloseIsFinal ==
   LET closed == AfterClose(Tracker)
       IsSilent(after, late) == IsEmpty(after.s) /\ after.commands = <<>>
