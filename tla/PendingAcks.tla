@@ -38,7 +38,7 @@ VARIABLES
   read_position,     \* the next entry that the log's cursor reads
   log_index,         \* memory of the handle: the log index
   status,            \* of the handle: "none", "initializing", "ready", "error" or "closed"
-  replayed,          \* number of entries that the replay has processed (currentLoadPosition)
+  replayed,          \* the entry after the last one that the replay has processed (currentLoadPosition), or 0
   failed_reads,      \* number of consecutive failed reads of the replay
   accept_queue,      \* requests that wait until the handle is ready (acceptQueue)
   buffer,            \* requests whose records are in the buffered writer
@@ -85,10 +85,10 @@ FailureOf(requests) == UNION {ReplyTo(request, "failed") : request \in Members(r
 WithAppend(s, request) ==
   IF batched_writes THEN [s EXCEPT !.buffer = Append(@, request)] ELSE [s EXCEPT !.in_flight = Append(@, <<request>>)]
 
-\* A ready handle takes a request.  An ack that conflicts is rejected.  The value is [s, result].  As shipped
-\* (~commit_and_abort_cover_both_types), a commit or abort ends acks of one type only.  The type is fixed here: it is
-\* cumulative if any transaction has a pending cumulative ack.  If this ack is not the committing transaction's, the
-\* commit completes without a record.
+\* A ready handle takes a request.  The value is [s, result]; with conflict_check "before_append", the result of an ack
+\* that conflicts is "conflict".  As shipped (~commit_and_abort_cover_both_types), a commit or abort ends acks of one
+\* type only.  The type is fixed here: it is cumulative if any transaction has a pending cumulative ack.  If another
+\* transaction has this ack, a commit completes without a record.
 Accepted(s, request) ==
   LET r == request.record
       Queued(after) == [s |-> after, result |-> "queued"]
@@ -105,7 +105,7 @@ Accepted(s, request) ==
 Initializing(s) == [s EXCEPT !.status = "initializing", !.read_position = IF replay_rewinds THEN 0 ELSE @]
 
 \* A request arrives.  A ready handle takes the request.  An initializing handle queues the request.  A handle in status
-\* "none" queues the request and starts its replay.
+\* "none" queues the request and starts its replay.  In status "error" or "closed", the request is rejected.
 Received(s, r, watermark) ==
   LET request == RequestOf(s.next_request, r, watermark)
       Counted(after) == [after EXCEPT !.next_request = @ + 1]
@@ -173,8 +173,9 @@ WithPendingAck(s, r) ==
   ELSE [s EXCEPT !.individual_acks = WithPending(@, r.txn, Members(r.acks))]
 
 \* The transactions that the low watermark aborts: those at or below the low watermark that have pending acks, and whose
-\* abort is not buffered or in flight.  With low_watermark_aborts "from_first": only the transaction that was first to
-\* ack.
+\* abort is not buffered or in flight.  With low_watermark_aborts "from_first": only the first transaction of
+\* individual_acks, if at or below the low watermark, and unless an abort that the handle itself started is buffered or
+\* in flight.
 StaleTxns(s) ==
   LET txns == [k \in DOMAIN s.individual_acks |-> s.individual_acks[k].txn]
       aborts == {r \in Members(BufferedOrInFlight(s)) : r.record.op = "abort"}
@@ -209,7 +210,9 @@ WithAppliedAck(s, r) ==
      ELSE Result(WithPendingAck(s, r), "done")
 
 \* Applies a durable record.  The value is [s, result]; the result is "" if the future never completes.  If the cursor
-\* rejects the acks of a commit, they stay pending and the commit fails; with rejected_commit "drop", they are dropped.
+\* rejects the acks of a commit, rejected_commit decides.  "fail_handle": the commit fails, and the status becomes
+\* "error".  "keep_pending": the commit fails, and the acks stay pending.  "drop": the commit completes, and the acks
+\* are dropped.
 Applied(s, request, cursor_rejects) ==
   LET r == request.record
       Ended(ended) ==
@@ -225,8 +228,8 @@ Applied(s, request, cursor_rejects) ==
            ELSE With(Acked(WithoutEndedAcks(s, r.txn, ended)), Result)
   IN IF r.op = "ack" THEN WithAppliedAck(s, r) ELSE With(EndedAcks(s, r, FALSE), Ended)
 
-\* The handle after it stopped with status "error" or "closed", without memory and requests.  The queued and buffered
-\* requests fail (FailureOfWaiting).
+\* The handle after it stopped with status "error" or "closed", without memory.  The queued and buffered requests fail
+\* (FailureOfWaiting); entries in flight stay in flight.
 Stopped(s, stopped) == [WithoutPendingState(s) EXCEPT !.status = stopped, !.accept_queue = <<>>, !.buffer = <<>>]
 FailureOfWaiting(s) == FailureOf(s.accept_queue \o s.buffer)
 
@@ -236,7 +239,7 @@ RecordsOf(requests) == [k \in DOMAIN requests |-> requests[k].record]
 Appended(s, is_durable) ==
   [s EXCEPT !.in_flight = Tail(@), !.log = IF is_durable THEN Append(@, RecordsOf(s.in_flight[1])) ELSE @]
 
-\* The records are applied in order as long as the handle is ready.
+\* The records are applied in order as long as the handle is ready; then the remaining requests fail.
 RECURSIVE AppliedAll(_, _, _)
 AppliedAll(found, requests, cursor_rejects) ==
   LET request == requests[1]
@@ -246,7 +249,8 @@ AppliedAll(found, requests, cursor_rejects) ==
      ELSE IF found.s.status # "ready" THEN [found EXCEPT !.replies = @ \cup FailureOf(requests)]
      ELSE With(Applied(found.s, request, cursor_rejects), Rest)
 
-\* The append of the first entry in flight succeeds; the cursor may reject the acks that its records commit.
+\* The append of the first entry in flight succeeds; if cursor_rejects, the cursor rejects all acks that the
+\* records commit.
 AfterCompleted(s, cursor_rejects) ==
   LET Ended(found) ==
         LET Kept(after) == Effects(after, found.replies)
@@ -257,7 +261,9 @@ AfterCompleted(s, cursor_rejects) ==
       empty == [s |-> Appended(s, TRUE), replies |-> {}]
   IN IF s.in_flight = <<>> THEN Rejected(s) ELSE With(AppliedAll(empty, s.in_flight[1], cursor_rejects), Ended)
 
-\* failed_append "apply", as shipped: after a failed append the acks become pending, without a check for conflicts.
+\* failed_append "apply", as shipped: acks become pending after a failed append.  An individual ack is not checked for
+\* conflicts; if NeverCompletes, it does not become pending.  A cumulative ack becomes pending if no
+\* cumulative ack is pending, or if it advances that of its own transaction.
 RECURSIVE WithFailedAcks(_, _, _)
 WithFailedAcks(s, requests, replies) ==
   LET r == requests[1].record
@@ -281,16 +287,17 @@ AfterFailure(s, is_durable) ==
 -----------------------------------------------------------------------------
 (* Replay. *)
 
-\* A replayed individual ack becomes pending, unless the ack was rejected, or the persisted cursor has acknowledged its
-\* messages.
+\* The acks of a replayed record become pending.  The record is dropped if it conflicts with pending acks (its request
+\* was rejected), or if NeverCompletes.  An ack is dropped if the persisted cursor has acknowledged its messages.  With
+\* replay_drops "record", the whole record is dropped instead, if it conflicts with the cursor in memory.
 WithReplayedAcks(s, r) ==
   LET left == {p \in Members(r.acks) : ~(MessagesOf(p) \subseteq AckedMessages(s.durable_cursor, p.entry))}
       acks == IF replay_drops = "record" THEN IF Conflicts(s, r) THEN {} ELSE Members(r.acks) ELSE left
   IN IF NeverCompletes(s, r) \/ PendingConflicts(s, r) THEN s
      ELSE [s EXCEPT !.individual_acks = WithPending(@, r.txn, acks)]
 
-\* A replayed cumulative ack becomes pending, unless the ack was rejected, or the persisted mark-delete position has
-\* reached its entry.
+\* A replayed cumulative ack becomes pending, unless it conflicts with pending acks, or the persisted mark-delete
+\* position has reached its entry, or, with replay_drops "record", that of the cursor in memory has.
 WithReplayedCumulative(s, r) ==
   LET ack == r.acks[1]
       is_dropped == \/ ack.entry < s.durable_cursor.first_unacked
@@ -313,8 +320,8 @@ ReplayedAll(s, records) ==
 
 IsReading(s) == s.status = "initializing" /\ s.replayed # Len(s.log)
 
-\* The replay reads the next entry.  The step fails if the log's cursor is at the end of the log although entries are
-\* missing.
+\* The replay reads the next entry.  The step fails if the log's cursor is at the end of the log although the replay
+\* is not complete.
 AfterReadEntry(s) ==
   LET at == s.read_position
       Next(after) == [after EXCEPT !.read_position = at + 1, !.replayed = at + 1, !.failed_reads = 0]
@@ -344,8 +351,8 @@ AfterEndReplay(s) == IF s.status = "initializing" /\ ~IsReading(s) THEN AfterRea
 AfterStopped(s, stopped) == Effects(Stopped(s, stopped), FailureOfWaiting(s))
 
 \* A read of the replay fails.  If `stops`, the read is not retried and the handle fails; without stopped_replay_fails,
-\* the handle is ready instead.  Otherwise the read is retried, and the handle fails after max_failed_reads consecutive
-\* failures; without failed_reads_are_bounded, never.
+\* the handle is ready instead.  If ~stops, the read is retried, and the handle fails after max_failed_reads consecutive
+\* failures; without failed_reads_are_bounded, the handle never fails.
 AfterReadFailure(s, stops) ==
   IF ~IsReading(s) THEN Rejected(s)
   ELSE IF stops /\ ~stopped_replay_fails THEN AfterReady(s)
@@ -377,7 +384,7 @@ Renumbered(requests, last) ==
      IF HasCaller(requests[k]) THEN [requests[k] EXCEPT !.number = last + CallersOf(SubSeq(requests, 1, k))]
      ELSE requests[k]]
 
-\* Makes the canonical form of the result the next state.  An action that is rejected or fails changes nothing.
+\* Makes the canonical form of the result the next state.  An action that is rejected or fails is no step.
 Become(given) ==
   \E result \in {given} :
     LET s == result.s
@@ -442,7 +449,7 @@ Crash == \E survive \in crash_survive : Become(AfterCrash(Contents, survive))
 -----------------------------------------------------------------------------
 (* Measures that a scope bounds, so that there are finitely many states. *)
 
-\* Records in the log; requests that are not complete; both.
+\* Records in the log; requests that are not complete, also those without a caller; both.
 LogRecordsAtMost(n) == Len(Joined(log)) <= n
 OpenRequestsAtMost(n) == Len(Joined(in_flight)) + Len(buffer) + Len(accept_queue) <= n
 RecordsAtMost(n) == Len(Joined(log)) + Len(Joined(in_flight)) + Len(buffer) + Len(accept_queue) <= n

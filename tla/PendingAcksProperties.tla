@@ -15,8 +15,8 @@ EXTENDS PendingAcks
 
 InEntry(n, indexes) == {<<n, i>> : i \in indexes}
 
-\* AckedBy: the messages that an ack acks.  CountedBy: those of them that a commit of the ack acknowledges in the
-\* cursor.  Without batch_index_acks, the cursor stores no ack sets.
+\* AckedBy: the messages that an ack acks.  CountedBy: those of them that the cursor must have after a
+\* commit of the ack.  Without batch_index_acks, the cursor stores no ack sets.
 AckedBy(ack) == InEntry(ack.entry, MessagesOf(ack))
 CountedBy(ack) ==
   IF ack.ack_set = None \/ ack.ack_set = {} THEN InEntry(ack.entry, AllMessages(ack.entry))
@@ -24,8 +24,8 @@ CountedBy(ack) ==
 
 Unacknowledged(a, messages) == {each \in messages : each[2] \notin AckedMessages(a, each[1])}
 
-\* The pending acks of a transaction are [individual, cumulative].  MessagesFrom: their messages, without those of a
-\* cumulative ack before entry `first`.  Of(ack) is AckedBy or CountedBy.
+\* The pending acks of a transaction are [individual, cumulative].  MessagesFrom: their messages; of a cumulative ack,
+\* only those of its own entry, and of the entries from `first` on.  Of(ack) is AckedBy or CountedBy.
 NothingPending == [individual |-> {}, cumulative |-> None]
 MessagesFrom(pending, first, Of(_)) ==
   UNION {Of(ack) : ack \in pending.individual}
@@ -133,11 +133,11 @@ ReplayedCumulativeAckKeepsItsAckSet ==
 -----------------------------------------------------------------------------
 (* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
-\* If its reads succeed, every replay ends.
+\* Every replay ends if its reads succeed.
 \* Fair: ReadEntry, EndReplay.  The log is finite, and every read processes one entry.
 ReplayEnds == status # "initializing"
 
-\* If every read fails, every replay that has entries to read ends.
+\* Every replay that has entries to read ends if every read fails.
 \* Fair: ReadFails.  The replay fails after max_failed_reads consecutive failed reads.
 ReplayWithFailingReadsEnds == status # "initializing" \/ replayed = Len(log)
 

@@ -96,17 +96,18 @@ WithMarkDeleteAt(a, n) ==
   LET first_unacked == NotIn(a.deleted, n)
   IN Acks(first_unacked, {k \in a.deleted : k >= first_unacked}, {p \in a.partial : p.entry >= first_unacked})
 
-\* Whether the cursor deletes the entry of an ack (ManagedCursorImpl.asyncDelete).
+\* Whether the cursor deletes the entry of an ack, whatever was acked before (ManagedCursorImpl.asyncDelete).
 AcksWholeEntry(ack_set) == ack_set = None \/ (ack_set = {} /\ (batch_index_acks \/ empty_ack_set_acks_entry))
 
-\* Intersects an ack set with the stored one of entry n.
+\* Intersects an ack set with the stored one of entry n, if any.
 WithAckSet(a, n, given) ==
   LET remaining == IF PartialOf(a, n) = {} THEN given ELSE given \cap TheOne(PartialOf(a, n)).remaining
       new == IF remaining = AllMessages(n) THEN {} ELSE {[entry |-> n, remaining |-> remaining]}
   IN IF remaining = {} THEN Acks(a.first_unacked, a.deleted \cup {n}, Without(a.partial, n))
      ELSE Acks(a.first_unacked, a.deleted, Without(a.partial, n) \cup new)
 
-\* The cursor with an individual ack.  Without batch_index_acks, an ack of some messages of an entry has no effect.
+\* The cursor with an individual ack.  Without batch_index_acks, an ack with an ack set has no effect, unless
+\* AcksWholeEntry.
 WithAck(a, ack) ==
   IF IsDeleted(a, ack.entry) THEN a
   ELSE IF AcksWholeEntry(ack.ack_set)
@@ -131,7 +132,7 @@ WithCumulativeAck(a, ack) ==
 
 AcksOf(s, txn) == UNION {t.acks : t \in {t \in Members(s.individual_acks) : t.txn = txn}}
 
-\* The union of two sets of acks; ack sets of the same entry are intersected.
+\* The union of two sets of acks; ack sets of the same entry are intersected.  None, the whole entry, prevails.
 Merged(old, new) ==
   LET Both(p, q) == IF p.ack_set = None \/ q.ack_set = None THEN None ELSE p.ack_set \cap q.ack_set
       Lacks(acks, p) == \A q \in acks : q.entry # p.entry
@@ -151,15 +152,14 @@ WithoutTxn(pending, txn) == LET IsOther(t) == t.txn # txn IN SelectSeq(pending, 
 \* The requests whose records are in flight or buffered, in order.
 BufferedOrInFlight(s) == Joined(s.in_flight) \o s.buffer
 
-\* The acks of this type among the requests in flight or buffered.  None count if conflicts are detected after the
-\* append.
+\* The requests of acks of this type that are in flight or buffered.  Empty if conflicts are detected after the append.
 BufferedOrInFlightAcks(s, is_cumulative) ==
   LET IsAck(r) == r.record.op = "ack" /\ r.record.cumulative = is_cumulative
   IN IF conflict_check = "after_append" THEN <<>> ELSE SelectSeq(BufferedOrInFlight(s), IsAck)
 
 \* The acks with which a new ack can conflict.  PendingAcksOfAll: all pending individual acks, as [txn, ack].
-\* PendingAcksOfEntry: those of one entry.  PendingCumulativeAck: the pending cumulative ack, or None.  Acks in flight
-\* or buffered count as pending.
+\* PendingAcksOfEntry: those of one entry.  PendingCumulativeAck: the latest cumulative ack, or None.  Acks in flight
+\* or buffered count as pending, unless conflicts are detected after the append.
 PendingAcksOfAll(s) ==
   UNION {{[txn |-> t.txn, ack |-> p] : p \in t.acks} : t \in Members(s.individual_acks)}
     \cup UNION {{[txn |-> r.record.txn, ack |-> p] : p \in Members(r.record.acks)} :
@@ -215,9 +215,9 @@ AckConflicts(s, txn, ack) ==
   \/ OverlapsIndividual(s, ack)
   \/ OverlapsCumulative(s, txn, ack)
 
-\* Whether a cumulative ack conflicts with the cumulative ack of another transaction, or with individual acks of other
-\* transactions.  A cumulative ack also conflicts with an earlier one of its own transaction, unless the new
-\* one acks more messages.
+\* Whether a cumulative ack conflicts with the cumulative ack of another transaction or, with cross_type_conflicts, with
+\* individual acks of other transactions.  A cumulative ack also conflicts with an earlier one of its own transaction,
+\* unless the new one acks more messages.
 CumulativeConflicts(s, txn, ack) ==
   LET other == PendingCumulativeAck(s)
       own == [txn |-> txn, ack |-> ack]
@@ -226,7 +226,7 @@ CumulativeConflicts(s, txn, ack) ==
         /\ \E each \in PendingAcksOfAll(s) :
              each.txn # txn /\ MessagesOf(each.ack) \cap CoveredMessages(own, each.ack.entry) # {}
 
-\* Whether a request fails with TransactionConflictException.
+\* Whether the request of an ack record fails with TransactionConflictException.
 Conflicts(s, r) ==
   IF r.cumulative THEN r.acks[1].entry < s.cursor.first_unacked \/ CumulativeConflicts(s, r.txn, r.acks[1])
   ELSE \E k \in DOMAIN r.acks : AckConflicts(s, r.txn, r.acks[k])
