@@ -46,7 +46,8 @@ ItemsAreExactlyTheTrackedCursors ==
 \* Fair: Advance.  The time since the last removal reaches the grace period.
 CachingWithoutCursorsEnds == cursors # <<>> \/ -last_removal_ms >= (IF has_grace_period THEN grace_ms ELSE 0)
 
-\* A query of the slowest position flushes the list: no update or removal is pending, and no node of a removed cursor is retained.
+\* A query of the slowest position flushes the list: no update or removal is pending, and no node of a removed cursor is
+\* retained.
 \* Fair: SlowestPosition.
 QueryFlushesEverything ==
   nodes # None => IsFlushed(nodes) /\ \A node \in InSet(NodesOf(Contents)) : node.present

@@ -179,14 +179,15 @@ MarkedRemoved(w) == [w EXCEPT !.key = None, !.released = FALSE]
 \* The map without this wrapper at the key; another wrapper at the key stays.
 Unmapped(k, w) == IF mapped[k] = w THEN [mapped EXCEPT ![k] = None] ELSE mapped
 
-\* Whether a removal leaves the wrapper unmarked and its bytes in the size, because its value is deallocated.
+\* Whether a removal or eviction leaves the wrapper unmarked and its bytes in the size: its value is deallocated.
 StaysCounted(w) == wrappers[w].released /\ released_value_stays_counted
 
 -----------------------------------------------------------------------------
 (* Inserting. *)
 
 \* RangeCache.put: fills a pooled wrapper under its lock and maps it.  If the position is taken, the wrapper returns to
-\* the pool.
+\* the pool.  Filling does not clear `accessed`.  With `published_first` "queue", the wrapper is queued, not mapped, also
+\* if the position is taken.  Without `put_is_atomic`, Publish maps the wrapper.
 AfterInsert(i, k, w) ==
   LET filled == [Contents EXCEPT !.wrappers[w] = [Free EXCEPT !.key = k, !.accessed = @ \/ wrappers[w].accessed,
                                                               !.pooled = FALSE]]
@@ -269,8 +270,8 @@ AfterFindNext(r) ==
 
 FindNext == \E r \in Removers : removals[r].at = "find" /\ Become(AfterFindNext(r))
 
-\* Locks the wrapper, and unlocks it at once if its key has changed.  Without `removal_passes_released_values`, a
-\* removal unlocks a wrapper whose value is deallocated, and finds the same wrapper again.
+\* Locks the wrapper.  With `removal_rechecks_key`, unlocks it at once if its key has changed.  Without
+\* `removal_passes_released_values`, unlocks a wrapper whose value is deallocated, and finds the same wrapper again.
 AfterTake(r) ==
   LET removal == removals[r]
       w == wrappers[removal.wrapper]
@@ -287,7 +288,8 @@ AfterUnmap(r) ==
 
 Unmap == \E r \in Removers : removals[r].at = "unmap" /\ Become(AfterUnmap(r))
 
-\* markRemoved: marks the wrapper as removed and unlocks it; its slot stays in the queue.
+\* markRemoved: marks the wrapper as removed, adds its bytes to `removed` and unlocks it; its slot stays in the queue.
+\* The wrapper is only unlocked if StaysCounted holds or, with `removal_rechecks_key`, if its key has changed.
 AfterMarkRemoved(r) ==
   LET removal == removals[r]
       w == removal.wrapper
@@ -299,7 +301,7 @@ AfterMarkRemoved(r) ==
 
 MarkRemoved == \E r \in Removers : removals[r].at = "mark_removed" /\ Become(AfterMarkRemoved(r))
 
-\* The cache subtracts the removed bytes from its size.
+\* The cache subtracts the removed bytes from its size.  With `clears_in_bulk`, it also unmaps the whole range.
 AfterSubtract(r) ==
   LET removal == removals[r]
       c == CacheOf(removal.last)
@@ -311,7 +313,7 @@ AfterSubtract(r) ==
 
 Subtract == \E r \in Removers : removals[r].at = "subtract" /\ Become(AfterSubtract(r))
 
-\* entriesRemoved: the total subtracts the removed bytes.
+\* entriesRemoved: the total subtracts the bytes that the removal reports (`removal_reports`).
 AfterReport(r) == [Contents EXCEPT !.total = @ - removals[r].removed, !.removals[r] = NoRemoval]
 
 Report == \E r \in Removers : removals[r].at = "report" /\ Become(AfterReport(r))
@@ -365,7 +367,7 @@ Requeue == /\ eviction.at = "requeue"
            /\ Become([Evicting("peek") EXCEPT !.queue = Append(Tail(@), eviction.wrapper), !.eviction.wrapper = None])
 
 \* Unmaps the wrapper under its lock.  With `eviction_unmaps` "mapped", unmaps whichever wrapper is mapped at the
-\* position.
+\* position; if none is, only the head is popped.
 UnmapEvicted ==
   LET k == eviction.key
       resident == mapped[k]

@@ -44,7 +44,8 @@ TotalEqualsSumOfCacheSizes == AtRest => total = Sum(sizes, DOMAIN sizes)
 PooledWrapperIsUnreferenced ==
   \A w \in Wrappers : wrappers[w].pooled => wrappers[w].key = None /\ ~InQueue(w) /\ ~InMap(w)
 
-\* A live wrapper is mapped at its position, unless the wrapper is locked or its value is deallocated.
+\* A live wrapper is mapped at its position, unless a thread adds or removes it under its lock (Holders), or its value
+\* is deallocated.
 LiveEntryIsMapped ==
   \A w \in Wrappers : IsLive(w) /\ ~wrappers[w].released => mapped[wrappers[w].key] = w \/ Holders(w) > 0
 

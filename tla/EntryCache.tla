@@ -191,7 +191,7 @@ AfterInvalidateLedger(topic, l) ==
 InvalidateLedger == \E topic \in cache, l \in ledger : Become(AfterInvalidateLedger(topic, l))
 
 \* EntryCache.clear: removes all entries of range cache s.  Later requests do not join the reads of s.  Absent and
-\* Disabled (s < 0) have neither.
+\* Disabled (s < 0) have no entries, and no reads that a request could join.
 Cleared(c, s) ==
   LET Gone(e) == e.range_cache = s
   IN IF s < 0 THEN c ELSE WithoutJoining(RemoveEntries(c, Gone), s, None)

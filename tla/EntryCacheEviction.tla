@@ -138,9 +138,9 @@ Cached(c, s, p, b, n, copies) ==
             requeue_count |-> 0, accessed |-> FALSE]
   IN TriggerEviction([c EXCEPT !.queue = Append(@, e), !.sizes[s] = @ + b, !.total_bytes = @ + b])
 
-\* Rejects an entry whose position is cached.  With `duplicate_put` "latest_handler", the cached entry gets the
-\* handler of the rejected one (EntryImpl.updateExpectedReadCount).  n and `copies` are those of the rejected entry's
-\* handler.
+\* Rejects an entry whose position is cached; n and `copies` are those of the rejected entry's handler.  With
+\* `duplicate_put` "latest_handler", the cached entry gets this handler (EntryImpl.updateExpectedReadCount), and the
+\* cached entry's copies become orphaned.  Otherwise the rejected entry's copies become orphaned.
 InsertDuplicate(c, s, p, n, copies) ==
   LET present == c.queue[CHOOSE i \in DOMAIN c.queue : IsAt(c.queue[i], s, p)]
       Chosen(e) == e = present

@@ -44,7 +44,7 @@ FirstQueuedRequestDoesNotFit == waiting = <<>> \/ ~Fits(Contents, Head(waiting).
 -----------------------------------------------------------------------------
 (* Steps. *)
 
-\* After an insert, the entry at the given position has the given read count, or none if this is zero or less.
+\* After an insert, the entry at the given position, if cached, has the given read count; none if this is zero or less.
 LatestInsertSetsExpectedReadCount ==
   \A topic \in cache, p \in position, b \in bytes, n \in insert_expected_reads :
     LET after == AfterInsert(topic, p, b, n)
@@ -58,8 +58,9 @@ LatestInsertSetsExpectedReadCount ==
 \* Fair: CompleteStorageRead, Release.  Released entries free the permits for which other requests wait.
 EveryRequestCompletes == requests = <<>>
 
-\* A scheduled eviction completes; then the total size is at most the trigger, unless there is nothing to evict.
-\* Fair: RunEvictionTask.  At or below the watermark, a size pass evicts nothing.
+\* Every scheduled eviction completes.  Then the total size is at most the trigger or at most the watermark, unless no
+\* entry is cached.  With `eviction_task` "immediate", no eviction is scheduled, and the total size is not checked.
+\* Fair: RunEvictionTask.
 ScheduledEvictionCompletes ==
   tasks = 0 /\ (eviction_task = "queued" /\ IsDueForSizePass(Contents) => Live(Contents) = <<>>)
 =============================================================================

@@ -8,14 +8,14 @@
 (* The range of a pending request is a tree of parts, each a range of        *)
 (* entries of one ledger:                                                    *)
 (*                                                                           *)
-(*   found    copies of its entries are held for the request                 *)
+(*   found    copies of its entries are held for the request; not of all if  *)
+(*            storage returned fewer entries than requested                  *)
 (*   failed   the read failed                                                *)
 (*   permits  waits for permits of the limiter                               *)
 (*   awaited  awaits one read of storage                                     *)
 (*   joined   the common part with a read that another request has started,  *)
 (*            and the parts beside it                                        *)
-(*   mixed    cached entries, and the gaps between or beside them; if the    *)
-(*            read of a gap fails, the whole range is read again             *)
+(*   mixed    cached entries, and the gaps between or beside them            *)
 (*                                                                           *)
 (* An operator that evaluates a part has the value [c |-> the contents,      *)
 (* part |-> the part] after the evaluation.                                  *)
@@ -125,8 +125,8 @@ PartOf(r, low, high, up_to) ==
   IN Found(low, high, [i \in 1..(IF end < low THEN 0 ELSE end - low + 1) |->
                          [entry |-> low + i - 1, bytes |-> size[low + i]]])
 
-\* PendingReadsManager.invalidateLedger, or clear if l is None: later requests do not join reads of this ledger (of all
-\* ledgers).
+\* PendingReadsManager.invalidateLedger, or clear if l is None: later requests to range cache s do not join its reads of
+\* this ledger (of any ledger).
 WithoutJoining(c, s, l) ==
   [c EXCEPT !.reads = [i \in DOMAIN @ |-> IF @[i].range_cache = s /\ (l = None \/ @[i].ledger = l)
                                           THEN [@[i] EXCEPT !.joinable = FALSE] ELSE @[i]]]
@@ -195,8 +195,8 @@ ReadRange(c, q, low, high) ==
        [] OTHER -> LET Rest(asked) == [c |-> asked.c, part |-> Composite("mixed", low, high, asked.parts)]
                    IN With(ReadGaps(held, q, pieces, 1), Rest)
 
-\* A range without cached entries: joins a read, or starts one.  The parts of the range before and after the joined read
-\* are looked up again, first the part before (Left, Right).
+\* Reads a range that has no cached entries, or that Settle reads again: joins a read, or starts one.  The parts of the
+\* range before and after the joined read are looked up in the cache, first the part before (Left, Right).
 ReadMissing(c, q, low, high) ==
   LET i == Candidate(c, q, low, high)
   IN IF i = 0 THEN ReadFromStorage(c, q, low, high)
@@ -230,9 +230,10 @@ Discard(c, n, held) ==
                ELSE ChangedWhere(c, Has, Same, Less), Rest)
 
 \* Evaluates a tree of parts.  A joined or mixed range waits until all its parts are settled, and completes if all are
-\* complete.  Otherwise a part has failed, or storage has returned fewer entries than requested (is_short).  Then all
-\* held copies are released; a joined range fails, and a mixed range is read again as a whole.  If is_short, a mixed
-\* range fails, too, with short_answer "fails"; with "never_answered", a joined or mixed range does not change.
+\* complete.  If a part has failed, all held copies are released; a joined range fails, and a mixed range is read again
+\* as a whole, without a lookup in the cache.  The same happens if no part has failed, but storage has returned fewer
+\* entries than requested (is_short), with two exceptions.  With short_answer "fails", a mixed range fails, too.  With
+\* "never_answered", a joined or mixed range does not change, and its copies stay held.
 RECURSIVE Settle(_, _, _), SettleEach(_, _, _, _)
 Settle(c, q, part) ==
   IF part.parts = <<>> THEN [c |-> c, part |-> part]

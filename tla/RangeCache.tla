@@ -19,7 +19,7 @@
 (* the copy is orphaned.  A state is a canonical state of the model:        *)
 (*                                                                          *)
 (*   timestamp_ns  relative to now: 0 at the put or requeue, negative when  *)
-(*                 time has passed                                          *)
+(*                 time has passed, positive when the clock stepped back    *)
 (*   copies        the number of open copies that share the read count of   *)
 (*                 a cached entry; copies are not numbered here             *)
 (*   orphaned_copies  a bag (a function to multiplicities) of pairs: a      *)
@@ -316,8 +316,8 @@ Evicted(by_time, limit) == LET walk == EvictionPass(by_time, limit, queue, <<>>,
 \* size pass moves the entry to the stash, or keeps it there.
 MustBeStashed(e) == HasExpectedReads(e) /\ ~IsExpired(e, -ttl_ns)
 
-\* The first draft's time pass evicts expired entries, with or without expected reads: all of the stash, and those
-\* before the first unexpired entry of the queue.
+\* The first draft's time pass evicts the expired entries of the stash, and the entries of the queue before the first
+\* unexpired one, with or without expected reads.
 AfterStashTimePass(threshold) ==
   LET Old(e) == IsExpired(e, threshold)
       Young(e) == ~Old(e)
@@ -327,9 +327,9 @@ AfterStashTimePass(threshold) ==
   IN AccountForRemoved([Contents EXCEPT !.queue = SubSeq(@, stop, Len(@)), !.stash = SelectSeq(@, Young)],
                        SelectSeq(stash, Old) \o passed)
 
-\* The first draft's size pass visits the stash, then the queue, until enough bytes are freed.  `to_visit` has the
-\* entries of the stash that the pass has not visited, `slots` those of the queue.  `kept` is the next stash, `gone` are
-\* the removed entries.
+\* The first draft's size pass visits the stash, then the queue.  Once enough bytes are freed, it keeps the rest of the
+\* stash, and ends at the next entry of the queue.  `to_visit` has the entries of the stash that the pass has not
+\* visited, `slots` those of the queue.  `kept` is the next stash, `gone` are the removed entries.
 RECURSIVE StashSizePass(_, _, _, _, _, _)
 StashSizePass(goal, to_visit, slots, kept, gone, freed) ==
   IF to_visit = <<>> /\ slots = <<>> THEN [queue |-> slots, stash |-> kept, gone |-> gone]
@@ -357,7 +357,7 @@ AfterSizePass(goal) ==
 
 SizePass == \E goal \in bytes_to_free : Become(AfterSizePass(goal))
 
-\* doEvictToWatermarkWhenOverThreshold: above the trigger, a size pass down to the watermark.
+\* doEvictToWatermarkWhenOverThreshold: above the trigger and above the watermark, a size pass down to the watermark.
 AfterEvictToWatermark ==
   IF IsOverTrigger THEN AfterSizePass(Total(sizes) - ShareOf(watermark)) ELSE Contents
 
@@ -369,7 +369,7 @@ NonEvictableSize == Become([Contents EXCEPT !.queue = SelectSeq(@, IsEntry)])
 -----------------------------------------------------------------------------
 (* Time and settings. *)
 
-\* The entries after the clock advances by nanos.
+\* The entries after the clock advances by nanos, or steps back if nanos is negative.
 Aged(nanos) ==
   LET Chosen(e) == TRUE
       New(e) == [e EXCEPT !.timestamp_ns = @ - nanos]

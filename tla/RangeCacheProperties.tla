@@ -31,7 +31,8 @@ CacheSizeEqualsSumOfEntrySizes == \A c \in DOMAIN sizes : LET IsOf(e) == e.cache
 -----------------------------------------------------------------------------
 (* Puts, lookups and removals. *)
 
-\* After a put, a readable entry has the expected read count of the put, or none if the put expects zero reads or less.
+\* After a put, the entry at the position has the expected read count of the put, unless its value is deallocated.  The
+\* count is None if the put expects zero reads or less, or without counts_reads.
 LatestPutSetsExpectedReadCount ==
   \A c \in cache, p \in position, b \in bytes, n \in expected_reads :
     LET e == Find(AfterPut(c, p, b, n), c, p) IN e.released \/ e.expected_reads = InitialCount(n)
@@ -68,7 +69,7 @@ EveryEntryIsEventuallyEvicted == Entries(Contents) = <<>>
 EveryDetachedWrapperIsEventuallyDropped == \A i \in DOMAIN queue : queue[i] # None
 
 \* The size check brings the total to the trigger or below, or empties the caches, whatever the read counts are.  This
-\* holds if the watermark is below the trigger.
+\* holds if the watermark is not above the trigger.
 \* Fair: EvictToWatermark.  One size check suffices: a pass visits an entry again until the maximum of its requeues is
 \* reached.
 SizeCheckEventuallyEndsAtOrBelowTrigger == IsOverTrigger => Entries(Contents) = <<>>
