@@ -2,7 +2,8 @@
 
 The workload is a shared subscription: consumers acknowledge random messages of batches and random whole entries. Every
 `_ACKS_PER_RECORD` acks, the implementation persists its acknowledgements as a record; the model does not. The model
-keeps deleted entries in one bit mask over all entries.
+keeps deleted entries in one bit mask over all entries. The two are not measured in the same state: the implementation
+begins with no acks, and the model after `ACKS` acks.
 """
 
 from __future__ import annotations

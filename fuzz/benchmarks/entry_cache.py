@@ -12,7 +12,7 @@ from model.entry_cache.shared_reads import StorageRead, candidate
 from model.entry_cache.state import Config, Issued, Reading, Stored
 
 FEW, MANY = 10, 10_000
-#: Lookups per measurement, and number of measurements.
+#: Lookups per measurement, and number of measurements; the slow scans are measured three times.
 _LOOKUPS, _TURNS = 300, 9
 #: Catch-up readers, the distance between two of them in entries, entries of a read, and entries of the ledger.
 READERS, DISTANCE, BATCH, ENTRIES = 50, 7, 100, 2_000

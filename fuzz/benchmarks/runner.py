@@ -139,7 +139,7 @@ def other_modules() -> list[ModuleType]:
 def run_bench(names: list[str], console: Console) -> list[dict[str, Any]]:
     """Runs the benchmarks whose names start with one of `names`; all if there are none. Returns a row for each.
 
-    Raises BadValue if there is no such benchmark, or if one cannot run here.
+    Raises BadValue if no benchmark has such a name, or if one cannot run here.
     """
     known = benchmarks()
     chosen = [b for b in known if not names or any(b.name.startswith(n) for n in names)]

@@ -58,7 +58,7 @@ class Workload:
         return self.titles.get(name, name.replace("_", " "))
 
     def with_parameters(self, settings: Mapping[str, str]) -> Any:
-        """Returns the parameters: those named in `settings` have these values, which are texts; others their defaults.
+        """Returns the default parameters, with the values of `settings` (texts, by name) in place of the defaults.
 
         Raises BadValue for an unknown name, or a value that is not a number in range.
         """

@@ -11,9 +11,10 @@ take equal steps. Such topics are a `Kind`: only one topic of a kind is run, and
     ignored_sends       messages that reach the source and are neither stored nor answered
     channel_appends     records that brokers append to the channel
     client_commands     commands of the protocol to clients: close and prepare
-    exposure            for a crash of source or destination after each round of the transfer, with a spare broker that
-                        takes over: clients attached to a fenced topic at the crash, lookups up to two rounds after
-                        every producer publishes again, the publish gap of the recovery, and messages stored twice
+    exposure            for a crash of source or destination before each round of the transfer, with a spare broker that
+                        takes over: clients attached after the crash to a topic that is not open, lookups up to two
+                        rounds after every producer publishes again, the publish gap of the recovery, and messages
+                        stored twice
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ _OF_CLIENT = ("process", "dispatch", "receive", "answer", "connect", "admit", "l
 
 
 class Exposure(msgspec.Struct):
-    """A crash after a round of the transfer, and the recovery. The module describes the counts."""
+    """A crash before a round of the transfer, and the recovery. The module describes the counts."""
 
     crashed: str  # source or destination
     round: Count  # rounds since the transfer began
@@ -244,7 +245,7 @@ def fenced_clients(run: Run) -> int:
 
 
 def exposures(rounds: list[Run]) -> Iterator[Exposure]:
-    """Yields the exposure for a crash of source and of destination after each of these rounds of a transfer."""
+    """Yields the exposure for a crash of source and of destination in each of these states of a transfer."""
     for each in rounds:
         for broker, name in ((SOURCE, "source"), (DESTINATION, "destination")):
             crashed, _ = stepped(each, "crash", broker)
@@ -266,7 +267,7 @@ def exposures(rounds: list[Run]) -> Iterator[Exposure]:
 
 
 def measured(policy: str, topics: int, deduplication: bool) -> Row:
-    """Returns the row of a transfer under a policy, with the exposures to crashes after each of its rounds."""
+    """Returns the row of a transfer under a policy, with the exposures to crashes before each of its rounds."""
     cfg = Config(producers=1, consumers=1, window=WINDOW, deduplication=deduplication, variant=policy)  # type: ignore[arg-type]
     run = first_run(cfg, topics)
     for _ in range(_WARM_UP):
@@ -333,8 +334,8 @@ workload = Workload(
         "ignored sends": "messages that reach the source and are neither stored nor answered",
         "channel appends": "ownership records that are written",
         "client commands": "close and prepare commands that brokers send to clients",
-        "worst ...": "maximum over crashes of source or destination after each round: clients attached to a fenced "
-        "topic, lookups and publish gap of the recovery, messages stored twice",
+        "worst ...": "maximum over crashes of source or destination before each round: clients attached to a topic "
+        "that is not open, lookups and publish gap of the recovery, messages stored twice",
     },
     row=Row,
     parameters=Parameters(),

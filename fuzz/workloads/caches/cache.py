@@ -58,7 +58,9 @@ class Environment(NamedTuple):
 class Rules(NamedTuple):
     """When a cursor is active, and what is removed when a cursor advances."""
 
-    backlog_threshold: int | None = None  # entries: a connected cursor is active below this backlog; None: always
+    #: a connected cursor is active if its backlog is less than this number of entries, times the scale. Compared when
+    #: the cursor is first connected, and then once a minute. None: every connected cursor is active
+    backlog_threshold: int | None = None
     grace_ttl: int = 2  # added entries are cached for this multiple of the TTL after the last active cursor left
     invalidates: bool = False  # whether entries below the slowest active cursor are removed
     by_mark_delete: bool = False  # a cursor's position is its first unacknowledged entry, not its read position
@@ -144,7 +146,7 @@ class Cache:
             self._progress(topic)
 
     def _progress(self, topic: int) -> None:
-        """Invalidates entries if the slowest active cursor has moved."""
+        """Invalidates entries if the slowest active cursor has moved, and the rules invalidate."""
         if not self.rules.invalidates:
             return
         slowest = self.active(topic).slowest_position()
@@ -153,7 +155,7 @@ class Cache:
             self.invalidate(topic, slowest)
 
     def tick(self) -> None:
-        """Evicts, and once a minute activates and deactivates cursors by their backlogs. Called every 10 ms."""
+        """Evicts; with a backlog threshold, also activates and deactivates cursors once a minute. Runs every 10 ms."""
         if self._checked_us is None:
             # so the first check is after `check_us`
             self._checked_us = self.now_us + self.env.check_us - BACKLOG_CHECK_US

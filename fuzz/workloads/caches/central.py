@@ -19,7 +19,7 @@ from model.range_cache import Removed
 
 
 class Queue(BrokerRangeCaches):
-    """The range caches with their removal queue. `visits` is the number of slots that passes visited."""
+    """The range caches with their removal queue. `visits` is the number that `Central.visits` returns."""
 
     def __init__(self, cfg: RangeConfig) -> None:
         super().__init__(cfg)
@@ -137,7 +137,7 @@ class Stash(Queue):
 
 
 class Readers(Queue):
-    """Requeues an entry while an active cursor is at the entry or before it. Expected read counts are not used."""
+    """Requeues an entry while an active cursor is at the entry or before it, whatever its expected read count."""
 
     def should_requeue(self, wrapper: Wrapper) -> bool:
         """Returns whether a pass requeues the entry: it is needed, and has requeues left. O(1)."""
@@ -323,7 +323,7 @@ class Central(Cache):
                 self._held |= {entry.copy: (topic, entry.position) for entry in each.entries}
 
     def release(self, copy: int) -> None:
-        """Decrements the entry's expected read count."""
+        """Decrements the entry's expected read count. If none is left, `Settings.spent` applies."""
         released = self.entries.release(copy)
         if self.settings.spent != "stays":
             assert isinstance(released, Released)

@@ -168,7 +168,7 @@ class Optimum(Cache):
         return Reading(self._requests, [])
 
     def _use(self, key: tuple[int, int], now: Moment) -> None:
-        """Records the first read of a group: an interval ends, if the previous use is at most a TTL ago."""
+        """Records the first read of a group. It ends an interval if the last use was answered at most `_ttl_us` ago."""
         latency, size = self.env.latency_us, self.env.logs[key[0]].sizes[key[1]]
         start, number = self._answered_at.get(key), -1
         if start is not None and (self._ttl_us is None or now[0] - start[0] <= self._ttl_us):

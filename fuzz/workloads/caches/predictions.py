@@ -129,7 +129,7 @@ def key(cell: Cell) -> str:
 
 
 def run(folder: Path) -> dict[str, Any]:
-    """Returns the rows of all predicted cells by `key`. Rows that the folder has are not measured again."""
+    """Returns the rows of all predicted cells by `key`. Measures those that the folder lacks for this code version."""
     path = folder / f"predicted-{code_version()}.json"
     known: dict[str, Any] = from_json(path.read_bytes()) if path.exists() else {}
     wanted = {key(c): c for each in predictions() for pair in each.cells() for c in pair if c is not None}

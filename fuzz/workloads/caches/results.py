@@ -20,7 +20,7 @@ _BEGIN, _END = "<!-- generated -->", "<!-- end -->"
 
 
 def table(rows: list[dict[str, Any]]) -> Iterator[str]:
-    """Yields the lines of a table: hits at each cache size, and costs at the third size, as means over the seeds."""
+    """Yields the lines of a table, means over the seeds: hits at each size, costs at the third (or last) size."""
     sizes = sorted({row["cache_bytes"] for row in rows})
     shown = sizes[min(2, len(sizes) - 1)]
     seeds = sorted({row["seed"] for row in rows})

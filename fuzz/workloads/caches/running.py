@@ -143,6 +143,6 @@ class Totals(NamedTuple):
     consumed: int  # consumed messages
     bytes_peak: int  # the largest number of cached bytes of one broker
     bytes_mean: int  # the mean over time of the cached bytes of all brokers together
-    dead_mean: int | None  # the mean of the bytes of dead entries, which no cursor will read; None: not known
+    dead_mean: int | None  # mean bytes of entries that no connected cursor will read; None: not known
     visits: int  # entries and caches that evictions and invalidations visited
     is_exact: bool  # false if the storage reads are a bound of the optimum

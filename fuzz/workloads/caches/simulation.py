@@ -3,8 +3,9 @@
 Time is an integer of microseconds; events at the same time happen in the order in which they were scheduled. A plan, a
 seed, a policy, a cache size and `waits` determine every number.
 
-    dispatcher   has at most one outstanding read for each subscription, of min(permits, batch) entries or all that
-                 follow if there are fewer; reads entries of the replay queue first, each by a single read
+    dispatcher   a subscription has one, with at most one outstanding read, of min(permits, batch) entries or all that
+                 follow if there are fewer; reads entries of the replay queue first, each by a single read. The reads
+                 of a scripted subscription are commands, and several can be outstanding
     delivery     is `latency_us` after the read, for hit and miss. So all policies see the same stream, and the offline
                  optimum is valid. With `waits`, a hit takes `hit_us`, and a miss ends with its last storage read
     storage      answers a storage read `latency_us` after its beginning, to all requests that joined it
@@ -16,11 +17,12 @@ seed, a policy, a cache size and `waits` determine every number.
                  the replay queue
     restart      the broker's cache is lost, and its topics move to another broker. Cursors continue after their
                  mark-delete positions when their consumers are connected again
-    rollover     a ledger is closed when it has `ledger_entries` entries, or when its topic moves. No read goes beyond a
-                 ledger. A closed ledger and its cached entries are deleted when all subscriptions have acknowledged it
+    rollover     if `ledger_entries` is not 0, a ledger is closed when it has this number of entries, or when its topic
+                 moves. No read goes beyond a ledger. A closed ledger and its cached entries are deleted when all
+                 subscriptions have acknowledged it
 
-Not modelled: redelivery after timeouts, negative acks, batches, several reads of a dispatcher in flight, rollover by
-time or size, retention, deleted topics.
+Not modelled: redelivery after timeouts, negative acks, batches of messages, several reads of a dispatcher in flight,
+rollover by time or size, retention, deleted topics.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ from fuzz.workloads.caches.running import Batch, Client, Cursor, Totals
 
 #: Period of the caches' eviction task.
 TICK_US = 10_000
-#: Approximate number of samples of the bytes of dead entries in a run. No cursor will read a dead entry.
+#: Approximate number of samples of the bytes of dead entries in a run. No connected cursor will read a dead entry.
 SAMPLES = 40
 
 
