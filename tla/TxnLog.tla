@@ -7,8 +7,9 @@
 (* steps.  Models MLTransactionMetadataStore, MLTransactionLogImpl and the     *)
 (* deletions of the log cursor (ManagedCursorImpl).                            *)
 (*                                                                             *)
-(* Step grain: one request, one completion of a ledger write, or one entry of  *)
-(* a replay.                                                                   *)
+(* Step grain: one request, one flush, one completion of a ledger write, one   *)
+(* call or failure of the managed ledger or cursor, one restart, one entry or  *)
+(* the end of a replay, or one advance of the clock.                           *)
 (*                                                                             *)
 (* A state is a canonical state of the model:                                  *)
 (*   entries     numbered from 0, beginning with the first that is not trimmed *)
@@ -49,8 +50,8 @@ VARIABLES
   last_id,             \* the last assigned id
   acks,                \* the deletions in memory
   durable,             \* the deletions as last persisted, which a crash recovers
-  dirty,               \* whether some deletion is not persisted
-  read_position,       \* the entry that the replay reads next; 0 outside a replay
+  dirty,               \* whether the deletions must be persisted (ManagedCursorImpl.isDirty)
+  read_position,       \* the replay continues at this entry, and skips deleted entries; 0 outside a replay
   now_ms,              \* the clock
   confirmed,           \* history: of each transaction the confirmed [id, status, partitions, subscriptions]
   confirmed_id,        \* history: the highest transaction id of a record whose request succeeded
@@ -94,8 +95,9 @@ OfId(id, ts) == {t \in ts : t.id = id}
 TheOne(ts) == CHOOSE t \in ts : TRUE
 
 \* TxnMetaImpl: applies a durable record, live and at replay.  The value is [txns, to_delete, result]: the map after the
-\* record, the positions that the record deletes, and its result.  A record that ends its transaction removes the
-\* transaction from the map and deletes all of the transaction's positions.  A record without effect is deleted.
+\* record, the positions that the record deletes, and the result of its request.  A record that ends its transaction
+\* removes the transaction from the map and deletes all of the transaction's positions.  A record without effect is
+\* deleted.
 ApplyRecord(ts, r, position, deadline) ==
   LET mine == OfId(r.txn, ts)
       t == TheOne(mine)
@@ -197,7 +199,8 @@ CursorSnapshot(s) ==
   LET Kept(kept) == IF cursor_truncation = "independent" THEN kept ELSE PrefixOf(s.acks, kept)
   IN With(Truncated(s.ledgers, s.acks), Kept)
 
-\* The persisted deletions after a clean close.  If they have few ranges, the metadata store takes them.  A recovery
+\* The deletions that a recovery reads after a clean close.  If the ledger is fenced or deletions fail, the close
+\* persists nothing.  If memory has few ranges, or max_ranges is 0, the metadata store takes the deletions.  A recovery
 \* reads ack sets from the metadata store only with metadata_ack_sets_are_recovered.
 ClosedCursor(s) ==
   LET Kept(kept) ==
@@ -217,13 +220,13 @@ RECURSIVE CompleteEvery(_, _)
 CompleteEvery(entries, result) ==
   IF entries = <<>> THEN <<>> ELSE CompleteAll(Head(entries), result) \o CompleteEvery(Tail(entries), result)
 
-\* Opens a new ledger, unless the last one is empty, and writes the last assigned id to the properties of the managed
-\* ledger.
+\* Opens a new ledger, which replaces an empty last ledger, and writes the last assigned id to the properties of the
+\* managed ledger.
 WithNewLedger(s) ==
   [s EXCEPT !.ledger = "open", !.ledgers = IF Last(@) > 0 THEN Append(@, 0) ELSE @, !.ledger_property_id = s.last_id]
 
-\* Submits an entry, after creating a ledger if needed.  A ledger that is fenced, or whose last write failed, fails
-\* the entry at once; the entry is not in the log.
+\* Submits an entry, after creating a ledger if needed.  A ledger in state "fenced" or "write_failed" fails the
+\* entry at once; the entry is not in the log.
 Submit(s, entry) ==
   CASE s.ledger = "fenced" -> Accepted(s, CompleteAll(entry, "fenced"))
     [] s.ledger = "write_failed" -> Accepted([s EXCEPT !.ledger = "closed"], CompleteAll(entry, "not_written"))
@@ -265,9 +268,9 @@ RecordsOf(entries) == UNION {Members(entries[k]) : k \in DOMAIN entries}
 PendingRecords(s) == RecordsOf(s.in_flight) \cup Members(s.buffer)
 NewRecords(records) == {r \in records : r.op = "NEW"}
 
-\* getLowWaterMark: every transaction at or below the low watermark has ended.  Without ongoing transactions, the low
-\* watermark is the last id in the log, or the id before the first pending NEW record if that is lower.  In master of
-\* 2026-07 (empty_low_watermark "zero"), it is 0.
+\* getLowWaterMark: no transaction at or below the low watermark is ongoing.  Without ongoing transactions, the low
+\* watermark is the last assigned id that an opening recovers, or the id before the first pending NEW record if that is
+\* lower.  In master of 2026-07 (empty_low_watermark "zero"), the low watermark is then 0.
 LowWatermarkOf(s) ==
   IF s.txns # {} THEN Least({t.id : t \in s.txns}) - 1
   ELSE IF empty_low_watermark = "zero" THEN 0
@@ -314,8 +317,8 @@ KeepDurable(s, n) ==
   IN IF n = 0 \/ s.in_flight = <<>> THEN [s EXCEPT !.in_flight = <<>>]
      ELSE With(AppendToLog([s EXCEPT !.in_flight = Tail(@)], Head(s.in_flight)), Next)
 
-\* All entries in flight fail with an unknown outcome; the first n are durable.  The store stops, or (master of 2026-07)
-\* continues.
+\* All entries in flight fail with an unknown outcome; the first n are durable.  If entries were in flight, a ready
+\* store stops or (master of 2026-07) continues.
 FailInFlight(s, n) ==
   LET stops == ambiguous_append = "stops_store" /\ s.in_flight # <<>> /\ s.status = "ready"
       ended == KeepDurable(s, n)
@@ -334,7 +337,7 @@ AfterFailLedgerCreation(s) ==
 \* Another broker fences the ledger.
 AfterFence(s, n) == IF s.ledger = "fenced" THEN Rejected(s) ELSE FailInFlight([s EXCEPT !.ledger = "fenced"], n)
 
-\* From now on the cursor neither deletes nor persists.
+\* Until the store is reopened, the cursor neither deletes nor persists.
 AfterBreakCursor(s) ==
   IF s.deletions_succeed THEN Accepted([s EXCEPT !.deletions_succeed = FALSE], <<>>) ELSE Rejected(s)
 
@@ -366,7 +369,7 @@ AfterTrim(s) ==
                              !.read_position = IF @ = 0 THEN 0 ELSE @ - by],
                    <<>>)
 
-\* The cursor persists its deletions.
+\* A dirty cursor persists its deletions.
 AfterPersist(s) ==
   IF s.ledger = "fenced" \/ ~s.deletions_succeed THEN Rejected(s)
   ELSE Accepted(IF s.dirty THEN [s EXCEPT !.durable = CursorSnapshot(s), !.dirty = FALSE] ELSE s, <<>>)

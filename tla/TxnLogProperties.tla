@@ -15,11 +15,11 @@
 (* violates an invariant.  "Confirmed" means that the future of the request  *)
 (* completed with success, or that a replay found the record.                *)
 (*                                                                           *)
-(* The order of deletions: a record of an ended transaction is deleted only  *)
-(* if the transaction's NEW record is deleted.  The last part shows that     *)
-(* this order holds in memory and in storage, and that it suffices: for      *)
-(* every set of deleted records that respects the order, no ended            *)
-(* transaction returns.                                                      *)
+(* The order of deletions: a record that changed an ended transaction is     *)
+(* deleted only if the transaction's NEW record is deleted.  The properties  *)
+(* claim that this order holds in memory and in storage, and that it         *)
+(* suffices: for every set of deleted records that respects the order, no    *)
+(* ended transaction returns.                                                *)
 (*****************************************************************************)
 EXTENDS TxnLog
 
@@ -88,13 +88,14 @@ Ended(logged) == {e \in logged : HasEnded(e.status)}
 \* Whether a record is undeleted.
 IsUndeleted(s, a, position) == position[2] \in RemainingIn(s, a, position[1])
 
-\* The order of deletions: a record of an ended transaction is deleted only if the transaction's NEW record is.
+\* The order of deletions: a record that changed an ended transaction is deleted only if the transaction's NEW record
+\* is.
 NewRecordDeletedFirst(s, a) ==
   \A e \in Ended(LoggedTransactions(s)) :
     IsUndeleted(s, a, e.positions[1]) => \A position \in Members(e.positions) : IsUndeleted(s, a, position)
 
 \* If a record that changed an ended transaction is durably deleted, so is the transaction's NEW record.  Otherwise a
-\* replay after a crash would read the NEW record without the COMMITTED or ABORTED record, and the transaction would be
+\* replay after a crash could read the NEW record without the COMMITTED or ABORTED record, and the transaction would be
 \* ongoing again.
 NewRecordIsDurablyDeletedFirst == NewRecordDeletedFirst(Contents, durable)
 
@@ -128,8 +129,8 @@ ConfirmedDecisionIsFinal ==
 \* The map of a ready store (`txnMetaMap`) has no COMMITTED or ABORTED transaction, even if deletions fail.
 EndedTransactionLeavesTheMap == status = "ready" => Ended(txns) = {}
 
-\* The transactions that a replay finds, without their deadlines.  At replay, a deadline counts from the start time of
-\* the transaction; before the crash, it counted from the completion of the NEW record.
+\* RecoveredBy: the transactions that a replay finds, without their deadlines.  At replay, a deadline counts from the
+\* start time of the transaction; before the crash, it counted from the completion of the NEW record.
 RECURSIVE ReplayedToTheEnd(_)
 ReplayedToTheEnd(s) == IF IsRead(s) THEN s ELSE With(Replayed(s), ReplayedToTheEnd)
 WithoutDeadlines(ts) == {[t EXCEPT !.deadline_ms = 0] : t \in ts}
@@ -206,7 +207,7 @@ DeletionOrderImpliesNoReturn ==
     LET a == DeletionOf(Contents, positions)
     IN NewRecordDeletedFirst(Contents, a) => NoEndedTransactionReturns(Contents, a)
 
-\* Two controls, which TLC must find violated.  AnyDeletionImpliesNoReturn claims that any set of deletions suffices.
+\* Two controls, which TLC must find violated.  AnyDeletionImpliesNoReturn claims that no order is needed.
 \* LastRecordOrderImpliesNoReturn claims that it suffices to delete the COMMITTED or ABORTED record after the NEW
 \* record.
 NewRecordDeletedBeforeLast(s, a) ==

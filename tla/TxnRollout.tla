@@ -4,7 +4,8 @@
 (* (PIP-160, "Compatibility", "Upgrade" and "Downgrade").                    *)
 (*                                                                           *)
 (* Twin of model/txn_rollout.py: the same actions and settings, equal states *)
-(* and steps.  Step grain: one step of an operator or of a store.            *)
+(* and steps.  Step grain: one step of an operator, of one store or of all   *)
+(* stores, or the restart of a broker.                                       *)
 (*                                                                           *)
 (*   brokers    old ones cannot read batches; new ones have a flag           *)
 (*              (transactionLogBatchedWriteEnabled)                          *)
@@ -38,8 +39,8 @@ VARIABLES
   logs      \* of each store [owner, batching, ledgers, last_batched_ledger]: the broker that has the store open, or
             \* None; the flag as read at open; its ledgers; the recorded last ledger that may hold batches, or None
 
-\* An undeleted entry is [batch, open, ended]: the number of records written (0 for a plain entry, which has one), and
-\* its undeleted records of open and of ended transactions.
+\* An undeleted entry is [batch, open, ended]: the number of records of the batch (0 for a plain entry, which has one),
+\* and the numbers of undeleted records of open and of ended transactions.
 
 vars == <<cluster, logs>>
 
@@ -52,7 +53,7 @@ Contents == [cluster |-> cluster, logs |-> logs]
 UndeletedIn(e) == e.open + e.ended
 IsUndeleted(e) == UndeletedIn(e) > 0
 
-\* The undeleted entries of all ledgers, in order.
+\* Joined: the undeleted entries of the first k ledgers, in order.  EntriesOf: those of all ledgers.
 RECURSIVE Joined(_, _)
 Joined(ledgers, k) == IF k = 0 THEN <<>> ELSE Joined(ledgers, k - 1) \o ledgers[k]
 EntriesOf(log) == Joined(log.ledgers, Len(log.ledgers))
@@ -101,8 +102,8 @@ AllEnded(log) ==
   IN IF log.owner = None THEN log
      ELSE [log EXCEPT !.ledgers = [k \in DOMAIN log.ledgers |-> LedgerAfterEnds(log.ledgers[k])]]
 
-\* An entry as an opening recovers it.  Without recovered deletions all records of a batch count as open.  With them,
-\* all undeleted records count as open, also those of ended transactions.
+\* An entry as an opening recovers it.  An entry with one record does not change.  With batch index deletion, all
+\* undeleted records of a batch count as open, also those of ended transactions; without it, all records do.
 Recovered(e, deletes_batch_indexes) ==
   IF e.batch < 2 THEN e
   ELSE [batch |-> e.batch, open |-> IF deletes_batch_indexes THEN UndeletedIn(e) ELSE e.batch, ended |-> 0]
@@ -134,7 +135,7 @@ WithFlags(s, of_brokers, is_on) ==
                      IF b - 1 \in changed THEN [new |-> TRUE, flag |-> is_on] ELSE s.cluster[b]],
       logs |-> [k \in DOMAIN s.logs |-> ModeOf(s.logs[k])]]
 
-\* Enabling a flag again makes the recorded ledgers invalid.
+\* Enabling a flag discards the recorded ledgers.
 WithoutRecordedLedgers(s) ==
   [s EXCEPT !.logs = [k \in DOMAIN s.logs |-> [s.logs[k] EXCEPT !.last_batched_ledger = None]]]
 IsRefusedFlag(s, b, is_on) == ~s.cluster[b + 1].new \/ (is_on /\ operators_follow_steps /\ ~AllAreNew(s))
@@ -187,7 +188,7 @@ AfterRoll(s, k) ==
   LET log == s.logs[k + 1]
   IN IF log.owner = None THEN s ELSE IF LastOf(log) = <<>> THEN s ELSE [s EXCEPT !.logs[k + 1] = RolledOver(log)]
 
-\* The ledgers after a transaction of the n-th entry, counted from 0, ended.
+\* The ledgers after a transaction of the n-th entry ended.  Entries are counted from 0, beginning with ledger k.
 RECURSIVE AfterEndAt(_, _, _, _)
 AfterEndAt(log, ledgers, k, n) ==
   CASE k > Len(ledgers) -> ledgers

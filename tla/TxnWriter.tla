@@ -6,8 +6,8 @@
 (* Twin of model/txn_writer: the same actions and settings, equal states and *)
 (* steps.  Models TxnLogBufferedWriter on one managed ledger.                *)
 (*                                                                           *)
-(* Step grain: one call, one completion of a ledger write, a batch of tasks  *)
-(* of the executor, or an advance of the clock.                              *)
+(* Step grain: one call, one completion of a ledger write, a run of queued   *)
+(* tasks, an advance of the clock, or a rollover or fence of the ledger.     *)
 (*                                                                           *)
 (* A state is a canonical state of the model: now is 0, so deadlines are     *)
 (* positive, and the times at which records were buffered are 0 or negative. *)
@@ -133,7 +133,7 @@ Flushed(s) ==
   IN IF FlushThrows(s) THEN s
      ELSE [flushed EXCEPT !.buffer = <<>>, !.size = 0, !.timer = IF delay_from = "tick" THEN @ ELSE None]
 
-\* Writes one record as a plain entry.
+\* Writes one record as a plain entry.  The callback fails if the record cannot be serialised.
 WrittenAlone(s, record) ==
   IF record.fails_on = "single" THEN WithCallbacks(s, <<record.number>>)
   ELSE Submitted(s, FALSE, <<record.number>>, record.size)
@@ -152,7 +152,8 @@ Buffered(s, record) ==
 
 \* The task of a record: buffers the record.  If the writer is not open, or the record's size cannot be computed, the
 \* callback fails.  A record of max size or more flushes the buffer, and is then written alone.  With size_limit "cap",
-\* a record with which the buffer would exceed max size flushes the buffer, and is then buffered.
+\* a record with which the buffer would exceed max size flushes the buffer, and is then buffered.  If this flush throws,
+\* the record is dropped.
 AfterRecordTask(s, record) ==
   LET is_large == record.size >= max_bytes
       is_due == s.buffer # <<>> /\ (is_large \/ (size_limit = "cap" /\ s.size + record.size > max_bytes))
@@ -202,7 +203,7 @@ AfterAdd(s, bytes, fails) ==
           ELSE IF fails = "single" /\ unserialisable_unbatched = "exception" THEN [added EXCEPT !.thrown = TRUE]
           ELSE WrittenAlone(added, record))
 
-\* asyncClose.  A writer that batches is closed by a task of the executor, any other writer at once.
+\* close: a task of the executor closes a writer that batches; any other writer is closed at once.
 AfterClose(s) ==
   LET Done(t) == [t EXCEPT !.is_done = @ \/ t.closed > 0]
   IN CASE s.status = "closed" -> [s EXCEPT !.is_done = TRUE]
@@ -214,7 +215,7 @@ AfterClose(s) ==
                    With(WithTask([s EXCEPT !.status = "closing", !.closers = 1], EndOfClose), Done))
             ELSE [s EXCEPT !.status = "closed", !.closed = 1, !.is_done = TRUE]
 
-\* The executor runs its first n tasks.
+\* The executor runs its first n tasks, or all if there are fewer.
 AfterTasks(s, n) ==
   LET m == IF n < Len(s.tasks) THEN n ELSE Len(s.tasks)
   IN WithoutCompletedCallbacks(RunAll([s EXCEPT !.tasks = SubSeq(@, m + 1, Len(@))], SubSeq(s.tasks, 1, m)))

@@ -22,7 +22,8 @@ RecordsOf(entries) == Joined([k \in DOMAIN entries |-> entries[k].records])
 IsRecord(task) == task.is = "record"
 TaskRecords == LET found == SelectSeq(tasks, IsRecord) IN [k \in DOMAIN found |-> found[k].record.number]
 
-\* The records in flight, in the buffer, and in the executor's queue, in this order.
+\* The records in flight, in the buffer, and in the executor's queue, in this order.  The buffer of a closed writer does
+\* not count: the callbacks of its records have completed.
 RecordsInOrder == RecordsOf(in_flight) \o (IF status = "closed" THEN <<>> ELSE NumbersOf(buffer)) \o TaskRecords
 HasTick == Tick \in Members(tasks)
 
@@ -40,7 +41,7 @@ AddNeverThrows ==
 -----------------------------------------------------------------------------
 (* Buffer and triggers. *)
 
-\* The buffer of a writer that is not closed is below both thresholds, and `size` is the size of its records.
+\* `size` is the size of the buffered records.  The buffer of a writer that is not closed is below both thresholds.
 BufferIsBelowThresholds ==
   /\ size = Sum([k \in DOMAIN buffer |-> buffer[k].size])
   /\ status # "closed" /\ buffer # <<>> => Len(buffer) < max_records /\ size < max_bytes
@@ -51,8 +52,9 @@ BufferedRecordIsFlushedWithinMaxDelay ==
   buffer # <<>> /\ status = "open" /\ ~HasTick =>
     IF timer = None THEN FALSE ELSE timer <= Head(buffer).since + max_delay_ms
 
-\* If the delay counts from the first record (PIP-160), the timer is due exactly max_delay after this record was added.
-\* It is not armed while the buffer is empty.  A free-running timer violates this.
+\* The timer is armed only while records are buffered, and is due exactly max_delay after the first of them was added
+\* (PIP-160).  The timer of buffered records is armed, unless a tick is queued or the writer is closed.  A free-running
+\* timer violates this.
 TimerIsArmedForFirstRecordOfBatch ==
   IF timer = None THEN buffer = <<>> \/ HasTick \/ status = "closed"
   ELSE buffer # <<>> /\ timer = Head(buffer).since + max_delay_ms
