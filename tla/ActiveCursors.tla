@@ -144,7 +144,7 @@ StructureAfterAddition(c, old, new) ==
        [] c.nodes # None -> With(Added(c.nodes, present, new.cursor, new.object, new.position), WithList)
        [] OTHER -> With(WithoutOld(c), WithNew)
 
-\* `add`.  A broker never adds a name that is present.
+\* `add`.  A broker never adds a name that is present: with `calls` "of_the_broker", this call is rejected.
 AfterAdditionTo(c, name, p, d) ==
   LET old == Find(c, name)
       new == [cursor |-> name, position |-> p, durable |-> d, object |-> NextObject(Contents)]

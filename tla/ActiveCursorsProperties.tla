@@ -26,7 +26,8 @@ ExpectedReadCountEqualsCursorsAtOrBefore == With(FlushedContents(Contents), Coun
 \* the list first.
 SlowestPositionIsSmallestTrackedPosition == With(FlushedContents(Contents), SlowestIsRight)
 
-\* A name refers to the cursor object that was added last under this name.
+\* A name refers to the cursor object that was added last under this name.  Unless `calls` is "any", the addition of a
+\* name that is present is rejected.
 NameRefersToCursorAddedLast ==
   \A name \in cursor, p \in position, d \in durable :
     calls = "any" \/ name \notin Names => Find(AfterAddition(name, p, d), name).object = NextObject(Contents)

@@ -186,8 +186,8 @@ StaysCounted(w) == wrappers[w].released /\ released_value_stays_counted
 (* Inserting. *)
 
 \* RangeCache.put: fills a pooled wrapper under its lock and maps it.  If the position is taken, the wrapper returns to
-\* the pool.  Filling does not clear `accessed`.  With `published_first` "queue", the wrapper is queued, not mapped, also
-\* if the position is taken.  Without `put_is_atomic`, Publish maps the wrapper.
+\* the pool.  Filling does not clear `accessed`.  With `published_first` "queue", the wrapper is queued, not mapped,
+\* also if the position is taken.  Without `put_is_atomic`, Publish maps the wrapper.
 AfterInsert(i, k, w) ==
   LET filled == [Contents EXCEPT !.wrappers[w] = [Free EXCEPT !.key = k, !.accessed = @ \/ wrappers[w].accessed,
                                                               !.pooled = FALSE]]

@@ -23,7 +23,8 @@
 (*            <<Owner(i, "sent"), n>>: a copy that is being sent to consumers *)
 (*            of subscription i, the n-th of `sent`                           *)
 (*                                                                            *)
-(* A request's number is derived from its subscription, kind and position.    *)
+(* A request's number is derived from its subscription and kind and, in a     *)
+(* replay read, from its position.                                            *)
 (* The container of active cursors is the field `active` of each              *)
 (* subscription; the shipped containers are in ActiveCursors.tla.             *)
 (*                                                                            *)
@@ -47,7 +48,8 @@ CONSTANTS
 VARIABLES
   ledgers,         \* a sequence of [ledger, entries]: ledger id and number of entries; the last one takes entries
   entry_cache,     \* the contents of the entry cache, as in EntryCacheState.tla
-  last_removal_ms, \* the time at which a cursor last became inactive: relative to now, at most the grace period ago
+  last_removal_ms, \* the time at which a cursor last became inactive, or of the ledger's creation: relative to now, at
+                   \* most the grace period ago
   subs             \* of each subscription its cursor and its dispatcher:
                    \*   read_position, mark_delete; acked: individuallyDeletedMessages; caches_reads: isCacheReadEntry
                    \*   active: whether the cursor is active
@@ -169,14 +171,15 @@ Invalidated(s) ==
 
 WithSubscription(s, i, new) == [s EXCEPT !.subs[i] = new]
 
-\* The state after subscription i changed to `new`.  Without counts, a move of the slowest active cursor removes entries
-\* from the cache.
+\* The state after subscription i changed to `new`.  Without counts, a move of an active cursor removes entries from the
+\* cache if the move changes the slowest position.
 Moved(s, i, new) ==
   LET next == WithSubscription(s, i, new)
   IN IF counts_reads \/ ~new.active \/ Tracked(s.subs[i]) = Tracked(new) \/ Slowest(s) = Slowest(next) THEN next
      ELSE Invalidated(next)
 
-\* The cursor of subscription i becomes active, or inactive.
+\* The cursor of subscription i becomes active, or inactive.  Without counts, an active cursor that becomes inactive
+\* removes entries from the cache.
 Activated(s, i) == [s EXCEPT !.subs[i].active = TRUE]
 Deactivated(s, i) ==
   LET left == [s EXCEPT !.subs[i].active = FALSE, !.removed = 0]
@@ -192,7 +195,8 @@ RECURSIVE PastAcked(_, _, _)
 PastAcked(log, sub, mark) ==
   LET next == ValidFrom(log, After(mark)) IN IF next \in sub.acked THEN PastAcked(log, sub, next) ELSE mark
 
-\* The mark-delete position advances to `upto`, and further over acknowledged entries.
+\* The mark-delete position advances to `upto`, and further over acknowledged entries.  A read position that is not
+\* after the new mark-delete position moves to the position after it.
 MarkedDeleted(s, i, upto) ==
   LET sub == s.subs[i]
       mark == PastAcked(s.log, sub, upto)
@@ -221,7 +225,8 @@ Released(c, name, New(_)) ==
       Less(copies) == [copies EXCEPT !.granted = @ \ {name}]
   IN EC!ChangedWhere(c, Has, New, Less)
 
-\* Read: releases a copy that was written to the connection.  Discarded: releases the copies of a discarded read.
+\* Read: releases a copy that was written to the connection, or whose entry is acknowledged before it is sent.
+\* Discarded: releases the copies of a discarded read.
 Read(c, name) == LET New(n) == EC!MarkedRead(n) IN Released(c, name, New)
 
 RECURSIVE Discarded(_, _, _)
@@ -250,8 +255,10 @@ WithCopiesNamed(c, n, i, k, low) ==
   IN IF mine = {} THEN [c EXCEPT !.grants = {g \in @ : g.request # n}]
      ELSE With(Renamed(c, <<n, index>>, <<Owner(i, k), NumberOf(p)>>), Rest)
 
-\* The state after request n completed or failed.  A failed request has no entries.  Request n belongs to subscription
-\* i's read of kind k.  If a request of a read failed, the read is dropped when none of its requests is pending.
+\* The state after request n, of subscription i's read of kind k, completed or failed.  A failed request has no entries.
+\* The read position moves past the entries of a normal read, unless these are before the mark-delete position.  If a
+\* request of a read failed, the read is dropped when none of its requests is pending; if the read was cancelled, the
+\* cursor is then rewound.
 Answer(s, i, k, n, low) ==
   LET sub == s.subs[i]
       read == ReadOf(sub, k)
@@ -282,7 +289,8 @@ AllAnswered(s, before, numbers) ==
        IN IF IsPending(s.c, n) THEN AllAnswered(s, before, numbers \ {n})
           ELSE With(Answer(s, i, IF n % 1000 = 1 THEN "normal" ELSE "replay", n, <<q.ledger, q.part.first>>), Rest)
 
-\* Requests the entries low..high from the entry cache.
+\* Requests the entries low..high from the entry cache.  The grant of 0 permits makes EC list the copies of the request.
+\* The expected read count is set when storage answers (Expected).
 Requested(s, i, k, low, high) ==
   LET n == Request(i, k, low)
       q == [number |-> n, range_cache |-> 0, cache |-> 0, ledger |-> low[1], expected_reads |-> 0,
@@ -297,7 +305,8 @@ RequestedEach(s, i, positions) ==
            Rest(t) == RequestedEach(t, i, positions \ {p})
        IN With(Requested(s, i, "replay", p, p), Rest)
 
-\* A read of these positions starts.  first_replay: minReplayedPosition.
+\* A read of these positions starts.  A normal read first moves the read position to its first entry.  first_replay:
+\* minReplayedPosition.
 Started(s, i, k, positions) ==
   LET sub == s.subs[i]
       low == First(positions)
@@ -359,13 +368,13 @@ ReplayNow(sub, i, n) ==
   IF TypeOf(i) # "key_shared" THEN FirstOf(sub.replay, n)
   ELSE FirstOf(Replayable(sub, i, InOrder(sub.replay), [k \in Connected(sub) |-> sub.consumers[k].permits]), n)
 
-\* shouldRewindBeforeReadingOrReplaying: an outstanding read is marked cancelled, and is discarded when it is complete.
+\* shouldRewindBeforeReadingOrReplaying: outstanding reads are marked cancelled.  AfterDispatch and Answer end them.
 Cancelled(sub) ==
   [sub EXCEPT !.normal_read = IF @ = None THEN None ELSE [@ EXCEPT !.cancelled = TRUE],
               !.replay_read = IF @ = None THEN None ELSE [@ EXCEPT !.cancelled = TRUE]]
 
 \* No message is pending any more, and the cursor is rewound to the position after the mark-delete position: now, or
-\* when the outstanding reads are complete.
+\* when each outstanding read is dispatched or dropped.
 Restarted(s, i) ==
   LET sub == Cancelled([s.subs[i] EXCEPT !.consumers = [k \in DOMAIN @ |-> [@[k] EXCEPT !.pending = {}]]])
       t == WithSubscription(s, i, sub)
@@ -485,9 +494,10 @@ AfterReadMore(i) ==
 ReadMoreEntries ==
   \E i \in subscription : PermitsOf(subs[i], i) > 0 /\ subs[i].replay_read = None /\ Become(AfterReadMore(i))
 
-\* The expected read count of the entries of a read, when storage answers.  A replay read has 0.  With counts, a normal
-\* read has the number of active cursors at the position of the reading cursor or before, or 0 if the reading cursor is
-\* not active.  Without counts, a normal read has 1 if the reads of its cursor are cached, else 0.
+\* The expected read count of the entries of a storage read, when storage answers.  The first waiting request started
+\* the storage read.  A replay read has 0.  With counts, a normal read has the number of active cursors at the position
+\* of the reading cursor or before, or 0 if the reading cursor is not active.  Without counts, a normal read has 1 if the
+\* reads of its cursor are cached, else 0.
 Expected(r) ==
   LET n == r.waiting[1]
       i == n \div 1000
@@ -497,6 +507,7 @@ Expected(r) ==
        [] OTHER -> IF ~subs[i].active THEN 0
                    ELSE Cardinality({j \in DOMAIN subs : subs[j].active /\ Upto(subs[j].read_position, own)})
 
+\* Storage completes its i-th read, or fails it.  A read of a deleted ledger fails.
 AfterStorageRead(i, ok) ==
   LET r == [entry_cache.reads[i] EXCEPT !.expected_reads = Expected(entry_cache.reads[i])]
       c == [entry_cache EXCEPT !.reads = EC!Exchanged(@, i, r)]
@@ -508,7 +519,8 @@ CompleteStorageRead ==
   \E i \in DOMAIN entry_cache.reads, ok \in success :
     Become(AfterStorageRead(i, ok /\ \E k \in DOMAIN ledgers : ledgers[k].ledger = entry_cache.reads[i].ledger))
 
-\* addEntryToReplay: the entry is put back for replay, and its copy is released.
+\* addEntryToReplay: the entry is put back for replay, and its copy is released.  With replay_raises_count, the replay
+\* raises the read count by 1 before the release lowers it by 1.
 PutBack(s, i, k, p) ==
   LET New(n) == IF replay_raises_count THEN n ELSE EC!MarkedRead(n)
       c == Released(s.c, <<Owner(i, k), NumberOf(p)>>, New)
@@ -606,7 +618,8 @@ Seek ==
 -----------------------------------------------------------------------------
 (* Periodic tasks, and time. *)
 
-\* checkBackloggedCursors, from subscription i on.
+\* checkBackloggedCursors, from subscription i on: cursors with consumers and a small backlog become active, all others
+\* inactive.
 RECURSIVE Checked(_, _)
 Checked(s, i) ==
   IF i \notin DOMAIN s.subs THEN s
@@ -618,8 +631,8 @@ Checked(s, i) ==
 
 CheckBackloggedCursors == ~counts_reads /\ Become(Checked(Contents, 0))
 
-\* checkCursorsToCacheEntries: entries from storage are cached for a cursor if enough other cursors have a similar
-\* backlog.
+\* checkCursorsToCacheEntries: entries from storage are cached for a cursor if its backlog has min_backlog_entries or
+\* more, and enough other cursors have a similar backlog.
 Near(a, b) == a - b <= max_backlog_between /\ b - a <= max_backlog_between
 CheckCursorsToCacheEntries ==
   LET left == [i \in DOMAIN subs |-> Backlog(ledgers, subs[i])]

@@ -8,7 +8,7 @@ EXTENDS ManagedLedger
 
 Reads(sub) == {sub.normal_read, sub.replay_read} \ {None}
 
-\* An entry that a consumer holds is before the read position.
+\* An entry that a consumer holds (pendingAcks) is before the read position.
 HeldEntryIsBeforeReadPosition == \A i \in DOMAIN subs : \A p \in Pending(subs[i]) : Before(p, subs[i].read_position)
 
 \* A cursor is active only while its subscription has consumers.  With counts, the cursor is active exactly then.
