@@ -72,7 +72,7 @@ InFailures(Holds(_)) ==
 (* Memory and the log. *)
 
 \* The pending acks of a ready handle are those that result from the records of the log, also after a replay.
-\* Acknowledged messages are not compared.
+\* Acknowledged messages are not compared; nor, without batch_index_acks, are batch-index acks (CountedBy).
 PendingAcksEqualReplayOfLog ==
   status = "ready" =>
     LET logged == Logged.pending
@@ -122,7 +122,7 @@ StoppedReplayFails == LET Holds(after) == after.s.status # "ready" IN InReadFail
 \* As long as a replay is not complete, there is an entry to read.
 ReplayStepReadsAnEntry == IsReading(Contents) => AfterReadEntry(Contents).outcome # "failed"
 
-\* A replayed cumulative ack has the position and the ack set of its record.
+\* A cumulative ack that a replay makes pending has the position and the ack set of a record of its transaction.
 ReplayedCumulativeAckKeepsItsAckSet ==
   LET Holds(after) ==
         LET new == after.s.cumulative_ack

@@ -162,7 +162,7 @@ EveryRequestCompletes == buffer = <<>> /\ in_flight = <<>>
 \* Fair: ReplayEntry, CompleteReplay.  The log is finite, and no record is appended during a replay.
 ReplayTerminates == status # "replaying"
 
-\* Every replay ends, also if its reads fail.
+\* Every replay ends if its reads fail.
 \* Fair: FailRead.
 FailingReplayTerminates == status # "replaying"
 

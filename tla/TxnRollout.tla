@@ -30,8 +30,7 @@ CONSTANTS
   \* Settings, and rules in which versions and operators differ.  Config in model/txn_rollout.py explains them.
   brokers, stores, batch_index_acks, operators_follow_steps, last_ledgers_recorded, flag_is_read_at_open,
   batch_index_deletion_needs_batching,
-  \* The values of the actions' arguments.  Brokers and stores are named by numbers from 0, so broker b is cluster[b +
-  \* 1].
+  \* The values of the actions' arguments.  Brokers and stores are numbered from 0: broker b is cluster[b + 1].
   broker, store, on, records, entry
 
 VARIABLES

@@ -152,8 +152,8 @@ Buffered(s, record) ==
 
 \* The task of a record: buffers the record.  If the writer is not open, or the record's size cannot be computed, the
 \* callback fails.  A record of max size or more flushes the buffer, and is then written alone.  With size_limit "cap",
-\* a record with which the buffer would exceed max size flushes the buffer, and is then buffered.  If this flush throws,
-\* the record is dropped.
+\* a record with which the buffer would exceed max size flushes the buffer, and is then buffered.  If a flush before
+\* the record throws, the record is dropped.
 AfterRecordTask(s, record) ==
   LET is_large == record.size >= max_bytes
       is_due == s.buffer # <<>> /\ (is_large \/ (size_limit = "cap" /\ s.size + record.size > max_bytes))
