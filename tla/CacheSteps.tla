@@ -334,7 +334,8 @@ BeginPeriodicEviction ==
   /\ Become([Contents EXCEPT !.eviction_in_progress = @ \/ periodic_task_overwrites_future,
                              !.eviction = [NoEviction EXCEPT !.at = "peek", !.periodic = TRUE, !.goal = None]])
 
-\* doEvictToWatermarkWhenOverThreshold: the bytes that the size pass must free; 0 at or below the trigger.
+\* doEvictToWatermarkWhenOverThreshold: the bytes that the size pass must free; 0, and no pass, at or below the trigger
+\* or the target.
 Measure ==
   LET goal == IF total > trigger_bytes THEN Max(total - target_bytes, 0) ELSE 0
   IN /\ eviction.at = "measure"

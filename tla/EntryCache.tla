@@ -107,7 +107,8 @@ ExpireWaitingReads == Become(AfterExpiry)
 CompleteStorageRead ==
   \E i \in DOMAIN reads, ok \in success : Become(Answer(Contents, reads[i], IF ok THEN reads[i].last ELSE None))
 
-\* An irregular answer: the first n entries of a read, then at most one entry that is a duplicate or was not requested.
+\* An irregular answer: the first n entries of a read, fewer than all, then at most one entry that is a duplicate or was
+\* not requested.
 \* FarAway stands for 2^32, which TLC's integers cannot hold.
 FarAway == 65536
 OddAnswer(r, n, odd) ==

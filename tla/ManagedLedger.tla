@@ -195,8 +195,7 @@ RECURSIVE PastAcked(_, _, _)
 PastAcked(log, sub, mark) ==
   LET next == ValidFrom(log, After(mark)) IN IF next \in sub.acked THEN PastAcked(log, sub, next) ELSE mark
 
-\* The mark-delete position advances to `upto`, and further over acknowledged entries.  A read position that is not
-\* after the new mark-delete position moves to the position after it.
+\* The mark-delete position advances to `upto`, and further over acknowledged entries.
 MarkedDeleted(s, i, upto) ==
   LET sub == s.subs[i]
       mark == PastAcked(s.log, sub, upto)
@@ -305,8 +304,7 @@ RequestedEach(s, i, positions) ==
            Rest(t) == RequestedEach(t, i, positions \ {p})
        IN With(Requested(s, i, "replay", p, p), Rest)
 
-\* A read of these positions starts.  A normal read first moves the read position to its first entry.  first_replay:
-\* minReplayedPosition.
+\* A read of these positions starts.  first_replay: minReplayedPosition.
 Started(s, i, k, positions) ==
   LET sub == s.subs[i]
       low == First(positions)
@@ -496,8 +494,8 @@ ReadMoreEntries ==
 
 \* The expected read count of the entries of a storage read, when storage answers.  The first waiting request started
 \* the storage read.  A replay read has 0.  With counts, a normal read has the number of active cursors at the position
-\* of the reading cursor or before, or 0 if the reading cursor is not active.  Without counts, a normal read has 1 if the
-\* reads of its cursor are cached, else 0.
+\* of the reading cursor or before, or 0 if the reading cursor is not active.  Without counts, it has 1 if the reads of
+\* its cursor are cached, else 0.
 Expected(r) ==
   LET n == r.waiting[1]
       i == n \div 1000
