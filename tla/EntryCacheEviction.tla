@@ -116,7 +116,8 @@ SizeCheck(c) ==
   LET wanted == c.total_bytes - ShareOf(watermark)
   IN IF wanted > 0 /\ IsOverTrigger(c) THEN EvictEntries(c, FALSE, wanted) ELSE c
 
-\* triggerEvictionWhenNeeded: above the trigger, schedules an eviction task unless evictionInProgress is set.
+\* triggerEvictionWhenNeeded: above the trigger, schedules an eviction task unless evictionInProgress is set.  With
+\* `eviction_task` "immediate", runs the size check in this step instead.
 TriggerEviction(c) ==
   CASE c.eviction_in_progress \/ ~IsOverTrigger(c) -> c
     [] eviction_task = "immediate"   -> SizeCheck(c)

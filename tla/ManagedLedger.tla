@@ -452,7 +452,8 @@ WithoutLedgers(c, gone) ==
            Gone(e) == e.position[1] = l
        IN WithoutLedgers(EC!WithoutJoining(EC!RemoveEntries(c, Gone), 0, l), gone \ {l})
 
-\* Deletes the closed ledgers whose last entry is at or before the mark-delete position of every cursor.
+\* Deletes the closed ledgers whose last entry is at or before the mark-delete position of every cursor, and removes
+\* their entries from the cache.
 AfterTrim ==
   LET slowest == First({subs[i].mark_delete : i \in DOMAIN subs})
       IsGone(k) == k < Len(ledgers) /\ Upto(<<ledgers[k].ledger, ledgers[k].entries - 1>>, slowest)
