@@ -47,7 +47,7 @@ def positions(cfg: Config, s: State) -> tuple[Position, ...]:
 def sets_of(size: int) -> tuple[AckSet | None, ...]:
     """Returns ack sets of a batch of this size, also with a zero word at the end, and with a bit beyond the batch.
 
-    None, no words and zero words acknowledge all messages. The other ack sets leave one, most or all messages.
+    None, no words, zero words and the bit beyond the batch leave no message. The others leave one, most or all.
     """
     everything = 2**size - 1
     masks = [everything & ~1, everything >> 1, everything & ~2, 1, 1 << size - 1, everything & ~5, everything & ~3]
@@ -334,7 +334,7 @@ def deleted_entry_has_ack_set(_cfg: Config, s: State) -> State | None:
     return s._replace(acks=s.acks._replace(partial=(first, *s.acks.partial))) if s.acks.first_unacked else None
 
 
-def read_position_is_before_mark_delete_position(_cfg: Config, s: State) -> State | None:
+def read_position_is_at_mark_delete_position(_cfg: Config, s: State) -> State | None:
     """The read position is at the mark-delete position."""
     return s._replace(read_position=s.acks.first_unacked - 1) if s.acks.first_unacked else None
 
@@ -401,7 +401,7 @@ subject = Subject(
             first_unacked_entry_is_deleted,
             deleted_entry_does_not_exist,
             deleted_entry_has_ack_set,
-            read_position_is_before_mark_delete_position,
+            read_position_is_at_mark_delete_position,
             operation_is_queued_with_nothing_in_flight,
         )
     },

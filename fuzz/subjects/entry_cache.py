@@ -320,6 +320,7 @@ PERMITS = Scope(
         "slots": "one: the cached entry",
         "copies": "three: more than the permits allow",
         "requests": "three: one with permits, one queued, one rejected",
+        "reads": "two outstanding reads; excludes more",
     },
 )
 

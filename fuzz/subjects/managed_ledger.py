@@ -266,6 +266,7 @@ TIME = Scope(
         "position": "the first entry of the log",
         "millis": "the smallest step; a longer step equals several of them",
         "ledgers": "two: excludes several closed ledgers",
+        "slots": "two: the slot of a cached entry, and the slot of a removed one",
         "age": "TTL plus one: an older entry is expired as well",
     },
 )

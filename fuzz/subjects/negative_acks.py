@@ -94,7 +94,7 @@ def durations(cfg: Config, s: State) -> tuple[int, ...]:
     return tuple([each for each in found if 0 <= each <= most])
 
 
-#: Lags of the timer: mostly 0 (runs are on time); short; long; and so long that no run happens.
+#: Lags of the timer: half of them 0 (runs are on time); short; long; and so long that no run happens.
 LAGS = {unit: (0, 0, 0, 0, 1, 2 * by, 80 * by, 2 * 10**9 * by) for unit, by in UNITS_PER_MS.items()}
 
 
@@ -147,7 +147,6 @@ def reach(s: State) -> int:
 
 #: Reasons for the choices that several scopes share.
 REASONS = {
-    "redelivery_delay_ms": "three: longer than a bucket, and not a multiple of it",
     "precision_bits": "one: buckets of two milliseconds, the shortest that have a time besides their start",
     "backoff": "a short and a long delay: a later nack can be due first",
     "min_delay_ms": "zero: a minimum has the effect of another delay",

@@ -124,7 +124,7 @@ SMOKE = Scope(
         "records": "three pending or stored records: a batch and one before or after it",
         "tasks": "three: a tick, a record and a close; excludes longer queues",
         "closers": "one: a second close is in the scope failures",
-        "age": "three: longer than `max_delay_ms`; excludes longer waits for a slow executor",
+        "age": "one more than `max_delay_ms`; excludes longer waits for a slow executor",
     },
 )
 
