@@ -1,7 +1,7 @@
 """Proofs that fencing gives each topic one accepted writer, for any number of brokers, topics, clients and steps.
 
 Every action is translated from the model's source. What brokers believe is arbitrary: nothing is assumed about who owns
-the bundle, who is registered, or how late a view is. The proofs hold for every value of the rules in `Config`.
+the bundle, who is registered, or how late a view is. The proofs cover every value of the rules in `Config`.
 
 A topic object is a handle of the topic's ledger. `writable` says whether the bookies confirm the adds of the handle.
 """

@@ -148,8 +148,8 @@ def publish(cfg: Config, s: State, inserter: Inserter) -> Step[State, bool]:
     """`addEntry`: offers the mapped wrapper to the removal queue, which is unbounded; returns true.
 
     A wrapper that `insert` did not map (at `put`) is mapped instead; the step returns whether the position was free. If
-    it was not: with `put_is_atomic=False`, the thread goes on to offer the wrapper in any case; with
-    `published_first="queue"`, the wrapper is already queued, and is recycled.
+    it was not: with `put_is_atomic=False`, the thread still offers the wrapper; with `published_first="queue"`, the
+    wrapper is already queued, and is recycled.
     """
     i = s.inserts[inserter]
     if i.wrapper is None or i.key is None or i.at == "count":  # neither at `put` nor at `offer`
