@@ -53,8 +53,7 @@ _TRACES, _STEPS, _EVERY = 6, 120, 17
 
 
 class _Answer(NamedTuple):
-    """The server's answer: an error, or the check that kills the mutant, and what it found; all empty for a
-    survivor."""
+    """The server's answer: an error, or the check that kills the mutant and what it found; else all empty."""
 
     error: str = ""
     check: str = ""

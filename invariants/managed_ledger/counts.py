@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from invariants.entry_cache.derived import parts_in
 from invariants.properties import Event, always, once_per_state, sometimes
+from model.entry_cache.shared_reads import StorageRead
 from model.machine import Refused
 from model.managed_ledger.machine import managed_ledger
 from model.managed_ledger.state import Config, Dispatched, State, Subscription
@@ -131,6 +132,17 @@ def reader(s: State, request: int) -> tuple[int, bool]:
     return -1, False
 
 
+def storage_read_of(before: State, event: Event) -> StorageRead:
+    """Returns the storage read that an accepted step completes or fails."""
+    return next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
+
+
+def position_of_reader(s: State, read: StorageRead) -> Position | None:
+    """Returns the position of the active cursor whose normal read issued a storage read; None if there is none."""
+    number, is_normal = reader(s, read.waiting[0])
+    return active(s).get(number) if is_normal else None
+
+
 # ---- counts of new entries ----------------------------------------------------------------------------
 
 
@@ -158,9 +170,7 @@ def entry_from_storage_expects_reads_of_cursors_at_or_before_reader(
     """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
-    read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
-    number, is_normal = reader(before, read.waiting[0])
-    reader_at = active(before).get(number) if is_normal else None
+    reader_at = position_of_reader(before, storage_read_of(before, event))
     expected = sum(1 for p in active(before).values() if reader_at is not None and p is not None and p <= reader_at)
     was, now = cached(before), cached(after)
     if not expected or cfg.max_bytes == 0:
@@ -184,9 +194,8 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
     """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
-    read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
-    reader_number, is_normal = reader(before, read.waiting[0])
-    reader_at = active(before).get(reader_number) if is_normal else None
+    read = storage_read_of(before, event)
+    reader_at = position_of_reader(before, read)
     if reader_at is None:
         return True
 
@@ -341,8 +350,7 @@ def cursor_between_reader_and_entry_is_not_counted(cfg: Config, before: State, e
     """An active cursor between the reader and an entry from storage is not included in the count of the entry."""
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return False
-    read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
-    reader_at = active(before).get(reader(before, read.waiting[0])[0])
+    reader_at = position_of_reader(before, storage_read_of(before, event))
     found = [e for p, e in cached(after).items() if p in positions_of_answer(before, event)]
     return any(
         reader_at is not None and p is not None and reader_at < p <= e.position and (surplus(after, e) or 0) < 0

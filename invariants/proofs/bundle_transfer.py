@@ -1,7 +1,8 @@
 """Proofs that fencing gives each topic one accepted writer, for any number of brokers, topics, clients and steps.
 
-Every action is translated from the model's source. What brokers believe is arbitrary: nothing is assumed about who owns
-the bundle, who is registered, or how late a view is. The proofs cover every value of the rules in `Config`.
+Every action is translated from the model's source. What brokers believe is arbitrary: the proofs assume nothing
+about the owner of the bundle, the registered brokers, or the delay of a view. They cover every value of the rules in
+`Config`.
 
 A topic object is a handle of the topic's ledger. `writable` says whether the bookies confirm the adds of the handle.
 """
