@@ -30,7 +30,7 @@ test: $(READY)
 
 # What takes too long for every change: every test, then two core minutes of fuzzing for each component, whatever the tests say.
 nightly: $(READY)
-	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 20; tests=$$?; \
+	$(BIN)/python -m pytest -n 3 --dist worksteal --durations 20; tests=$$?; \
 	$(BIN)/brokerproof check --tier nightly --kind fuzz && exit $$tests
 
 # Numbers, each against its baseline in the same run.
