@@ -57,7 +57,7 @@ Component = Annotated[str, typer.Argument(help="Component; `brokerproof subjects
 Traces = Annotated[int | None, typer.Option(min=1, help="Stop after this number of traces.")]
 FuzzingSeconds = Annotated[
     float | None,
-    typer.Option(min=0.01, help="Seconds of fuzzing, not counting shrinking (default: 10 without --traces)."),
+    typer.Option(min=0.01, help="Seconds of fuzzing without shrinking (default: 10 without --traces and --trace)."),
 ]
 MutantId = Annotated[
     str | None,
@@ -294,7 +294,7 @@ def replay(
         ),
     ],
     profile: Annotated[
-        str | None, typer.Option(help="Profile (default: the one named by the trace, or that of the recorded version).")
+        str | None, typer.Option(help="Profile (default: the trace's own config, or the recorded version's profile).")
     ] = None,
     master: Annotated[
         str | None,
@@ -351,7 +351,7 @@ def client(
         str, typer.Option(help="Profile whose known deviations do not fail the run: cpp-4.2.0, or reference (none).")
     ] = "cpp-4.2.0",
     seed: Seed = 0,
-    traces: Annotated[int | None, typer.Option(min=1, help="Stop after this number of schedules.")] = None,
+    traces: Annotated[int | None, typer.Option(min=1, help="Number of schedules of each scenario.")] = None,
     seconds: FuzzingSeconds = None,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Replay only this schedule of a finding.")] = None,
     out: Annotated[
@@ -594,7 +594,7 @@ def check(
     junit: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result as JUnit XML.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Run all checks of a tier, for continuous integration. A check without findings is cached in build/check."""
+    """Run all checks of a tier, for continuous integration. Passed checks without findings are cached (build/check)."""
     from fuzz.commands import check as command
 
     if tier not in list(command.Tier):

@@ -39,7 +39,7 @@ def scenario_of(spec: Spec) -> Scenario:
     Raises BadValue for an unknown scenario or profile, or if the client is not installed.
     """
     if not is_installed():
-        raise BadValue("the package pulsar-client is missing: pip install 'brokerproof[client]'")
+        raise BadValue("the package pulsar-client is missing: `make setup` installs it")
     if spec.profile not in profiles():
         raise BadValue(f"{spec.subject} has no profile {spec.profile}; it has {', '.join(profiles())}")
     return find_scenario(spec.subject.removeprefix(PREFIX))

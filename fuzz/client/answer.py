@@ -39,6 +39,6 @@ class Order(msgspec.Struct, frozen=True):
     """The order for the next command of a kind. SUCCESS stands for PRODUCER_SUCCESS, too."""
 
     answer: Answer = Answer.FAITHFUL
-    number: int = 0  # with Answer.ERROR, the number of the error; with Answer.VERSION, the protocol version
+    number: int = 0  # with Answer.VERSION, the protocol version; with Answer.ERROR, the error (not for CONNECT)
     has_address: bool = False  # with Answer.CLOSE: whether the CLOSE has the address of the broker that sends it
     is_late: bool = False  # whether SUCCESS is held back until the next command arrives, on any connection

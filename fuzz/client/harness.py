@@ -158,7 +158,7 @@ class Harness:
     def broker(self, do: str, **arguments: Any) -> Any:
         """Sends a request to the brokers. Returns the reply.
 
-        Raises HarnessFailed if the brokers do not reply in time, or if the reply says that they failed.
+        Raises HarnessFailed if the brokers have ended or do not reply in time, or if the reply says that they failed.
         """
         try:
             reply = self._broker.ask(_GRACE_SECONDS + float(arguments.get("seconds", 0.0)), do, **arguments)

@@ -87,7 +87,7 @@ class Ordered(Consumers):
             held, producer.receipts = producer.receipts, []
             receipts = {"reverse": held[::-1], "skip": held[1:] or held, "twice": [r for r in held for _ in range(2)]}
             if how in ("reverse", "skip") and len(held) > 1:
-                self.may_end.add(producer.connection.number)  # by design, the client reconnects: a receipt is missing
+                self.may_end.add(producer.connection.number)  # the first receipt is not that of the oldest send
             for receipt in receipts.get(how, held):
                 self._send_receipt(producer, receipt)
 

@@ -97,7 +97,7 @@ def run(options: Options, console: Console) -> ClientResult:
     Raises BadValue for unknown names, if the client is not installed, and for a schedule or folder that cannot be used.
     """
     if not is_installed():
-        raise BadValue("the package pulsar-client is missing: pip install 'brokerproof[client]'")
+        raise BadValue("the package pulsar-client is missing: `make setup` installs it")
     if options.profile not in profiles():
         raise BadValue(f"--profile {options.profile} is unknown; the client has {', '.join(profiles())}")
     names = scenario_names() if options.scenario == ALL else [options.scenario]

@@ -90,7 +90,7 @@ def redelivery_follows_timing_law(seen: Observed) -> str:
 
 @contract
 def redelivery_is_in_time(seen: Observed) -> str:
-    """A nacked entry is requested when its delay is over, if no other call is made during the delay."""
+    """A nacked entry is requested when its delay is over, if no other nack is made during the delay."""
     return _late(seen, is_undisturbed=True)
 
 
@@ -103,15 +103,15 @@ def later_nack_postpones_no_redelivery(seen: Observed) -> str:
 def _late(seen: Observed, *, is_undisturbed: bool) -> str:
     """Returns a text about a nacked entry that is not requested, or about the latest request; "" if none is late.
 
-    A request is late if it comes later than the due time plus the bound. A nack is undisturbed if no call is made
-    before the nack is due. With `is_undisturbed`, judges undisturbed nacks only; otherwise, only the others. A nack is
+    A request is late if it comes later than the due time plus the bound. A nack is undisturbed if no other nack is made
+    before this one is due. With `is_undisturbed`, judges undisturbed nacks only; otherwise, only the others. A nack is
     not judged if the consumer was closed before the due time plus the bound.
     """
     bound, calls, commands = _bound_if_judged(seen), _calls(seen), _commands(seen)
     delay = nacks.delay(seen.settings.get("delay", 0))
     closed = next((call.at for call in calls if call.entry is None), None)
     late = 0
-    # the added call stands for no further call: it comes after the last nack is due
+    # the added call stands for the end of the run: it comes after the last nack is due
     for call, following in pairwise([*calls, Call(calls[-1].at + 2 * delay, None)] if calls else []):
         due = call.at + delay
         if bound is None or call.entry is None or (closed is not None and closed < due + bound):

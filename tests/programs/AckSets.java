@@ -1,9 +1,9 @@
-// Pulsar's BitSetRecyclable and PositionAckSetUtil, in our own words, as a program that speaks the protocol of
-// `brokerproof sut`. The JDK is all it needs:
+// A reimplementation of Pulsar's BitSetRecyclable and PositionAckSetUtil as a program that speaks the protocol of
+// `brokerproof sut`. It needs only a JDK:
 //
 //     brokerproof sut ack_set -- java tests/programs/AckSets.java
 //
-// To test your own class, replace `take` and `observed`; the rest is the protocol.
+// To test your own class, replace the section "the implementation under test".
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;

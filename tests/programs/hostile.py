@@ -1,6 +1,6 @@
-"""A store of tokens that is right, and a program that misbehaves: `hostile.py BEHAVIOUR MOMENT`.
+"""A correct implementation of `canary`, a store of tokens, that misbehaves on request: `hostile.py BEHAVIOUR MOMENT`.
 
-The behaviours and moments stand in two tables; `test_sut.py` runs every pair and knows what must be found.
+INSTEAD and CHANGED have the behaviours, MOMENTS the moments. `test_sut.py` runs most pairs.
 """
 
 import json
@@ -59,7 +59,7 @@ def outcomes(change):
     return lambda reply: {**reply, "outcomes": change(reply["outcomes"])} if "outcomes" in reply else {}
 
 
-#: what the program does instead of replying, and the kind of finding that it must cause
+#: behaviour -> what the program does instead of replying, and the kind of finding that it must cause
 INSTEAD = {
     "silence": (sleep, "hang"),
     "half a line": (lambda: after(lambda: write(b'{"id":'), sleep), "hang"),
@@ -82,7 +82,7 @@ INSTEAD = {
     "huge number": (lambda: write(b'{"id":' + b"9" * 5000 + b"}\n"), "protocol"),
     "duplicate keys": (lambda: write(b'{"id":0,"id":0}\n'), "protocol"),
 }
-#: how the reply differs from the right one, and the kind of finding that it must cause
+#: behaviour -> how the reply differs from the correct one, and the kind of finding that it must cause
 CHANGED = {
     "wrong id": (reply_with(id=-1), "protocol"),
     "id of another type": (lambda reply: {**reply, "id": float(reply["id"])}, "protocol"),
@@ -104,7 +104,7 @@ CHANGED = {
     "another state, twice": (lambda reply: {**reply, "observed": [reply.get("observed")] * 2}, "view"),
     "no state": (reply_with(observed=None), "view"),
 }
-#: when: (number of the line, calls in it) -> whether to misbehave
+#: moment -> function from the number of a line and its number of calls to whether the program misbehaves
 MOMENTS = {
     "hello": lambda number, calls: number == 0,
     "first request": lambda number, calls: number == 1,
