@@ -22,7 +22,7 @@ MODEL = "model.ack_set"
 
 
 def random_sets(count: int) -> Iterator[tuple[Config, AckSet, AckSet]]:
-    """Yields pairs of ack sets of one to three words, some with zero words at the end; always the same sequence."""
+    """Yields configs, each with two ack sets of up to three words, some with a zero word added; always the same."""
     draw = random.Random(160)  # noqa: S311
     for _ in range(count):
         size = draw.choice((1, 10, 64, 100, 130))

@@ -159,5 +159,5 @@ def find_policy(name: str) -> Policy:
     """Returns the policy of that name, one of `POLICIES`. Raises BadValue if its library is not installed."""
     policy = POLICIES[name]
     if policy.needs_library and not has_library():
-        raise BadValue(f"policy {name} needs {LIBRARY}, which is not installed: pip install 'brokerproof[study]'")
+        raise BadValue(f"policy {name} needs {LIBRARY}, which is not installed: pip install -e '.[study]'")
     return policy

@@ -63,9 +63,10 @@ class Table:
         return z3.If(whole < self.maximum, whole, self.maximum)
 
     def facts(self) -> list[Any]:
-        """Returns the assumptions: powers start at 1 and never decrease, products are monotone, and so is rounding.
+        """Returns the assumptions: powers start at 1 and never decrease; products and rounding are monotone.
 
-        `prove_rounding_facts` proves that rounding is monotone up to 2**53. Above, it is assumed.
+        That products are monotone is proved as a lemma. `prove_rounding_facts` proves that rounding is monotone up
+        to 2**53. Above, it is assumed.
         """
         here, then, none = (power(self.multiplier.real, as_term(n)) for n in (self.at, self.at + 1, 0))
         minimum = rounded(z3.ToReal(self.minimum))
