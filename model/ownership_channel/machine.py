@@ -5,9 +5,9 @@ stored in the system topic (`ServiceUnitStateTableViewImpl`) or in the metadata 
 (`ServiceUnitStateMetadataStoreTableViewImpl`, PIP-378). One step is one request, one read of records with the start of
 their handlers, the end of one handler with its write, or one event of a broker, a session or the leader.
 
-A record has the state of one bundle, up to two brokers (source and destination), and a version. Each new record of a
-bundle has the next version. A record without a higher version, or with an invalid transition, is rejected; the
-transition of a forced record is not checked (`records.py`). A bundle is in flight while its record is Assigning,
+A record has the state of one bundle, up to two brokers (source and destination), and a version. A broker that writes a
+record gives it the version after the one in the broker's view. If the view was outdated, that version exists already,
+and the record is rejected. `records.py` has the complete rule. A bundle is in flight while its record is Assigning,
 Releasing or Splitting: then one of the two brokers has to do its part, and write the next record. The code that does so
 is the handler of the record (`handleAssignEvent` and so on).
 
@@ -21,20 +21,21 @@ State (`state.py`):
 Life of a bundle:
 
     lookup      a broker answers with the owner in its view, or with the destination of a record in flight. If the view
-                has neither, the broker assigns the bundle. A lookup that is not answered is parked until the view has a
-                record that is not in flight, or until the lookup times out
+                has neither, the broker assigns the bundle. A lookup that is not answered is parked until the broker
+                reads a record of the bundle that is not in flight, or until the lookup times out
     assign      Assigning -> Owned; the destination writes Owned before it loads a topic
     unload      Owned -> Releasing; the source closes the bundle's topics, then writes Assigning (transfer) or Free. The
-                unload is pending at the broker that wrote Releasing, until this broker's view shows its end
+                unload is pending at the broker that wrote Releasing, until this broker reads a record that ends the
+                unload (`state.handled`), or until the unload times out
     split       Owned -> Splitting; the source writes Owned for both halves, then Deleted for the bundle
 
 Records:
 
     read        a reader of the topic accepts or rejects the next message
-    jump        a reader behind the compaction horizon reads the last record of each bundle
+    jump        a reader behind the compaction horizon reads the last accepted record of each bundle
     notify      a reader of the metadata store reads a stored record
     finish      the handler of a record writes the bundle's next record, or removes the record, and ends. The handler of
-                a split takes two such steps: the first one writes the records of the halves
+                a split takes one step more: it first writes the records of the halves
 
 The reference differs from Pulsar in rules of `Config` (see `fuzz/defects/`). The most important rule is how a record is
 removed. Pulsar writes a tombstone, which has no version. After a tombstone versions restart at 1, so a late record from
@@ -46,7 +47,7 @@ Simplifications, under every profile:
   * A pending unload completes at a Deleted or forced Free record. `UnloadManager` waits until the record is removed.
   * A broker that begins to shut down resigns as leader, and rejects unloads and splits. In Pulsar, `disableBroker`
     resigns last, and a channel in state Disabled still publishes unloads and splits.
-  * `recovery.py` lists three more.
+  * `recovery.py` lists four more.
 
 Not modelled: topics and clients (see `model/bundle_transfer`); time (a timeout may fire in any state); the choice of a
 broker by load; two leaders; a compaction in progress (`jump` reads to the end of the topic);

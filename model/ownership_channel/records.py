@@ -4,18 +4,23 @@ Models `ServiceUnitState`, `ServiceUnitStateData` and `ServiceUnitStateDataConfl
 one bundle (service unit). The channel keeps the last accepted record of each bundle. A bundle without a record is in
 state `Init`. A record may name two brokers, a source and a destination:
 
-    Free        the bundle has no owner; the source is the former owner
+    Free        the bundle has no owner; the source, if there is one, is the former owner
     Assigning   the destination was chosen; in a transfer, the source has released the bundle
-    Owned       the destination owns the bundle; after a transfer, the source is the former owner
+    Owned       the destination owns the bundle; the source, if there is one, is the former owner
     Releasing   the source closes the bundle's topics; a transfer has a destination, which is the next owner
     Splitting   the source, which is still the owner, splits the bundle
     Deleted     the source has split the bundle
 
-`keeps_left` (`shouldKeepLeft`) decides whether a new record is rejected. Records are messages of a system topic, and
-each reader decides; or they are stored in the metadata store, and the writer decides. The version of a new record must
-be the next one; a reader of the topic also accepts any higher version. The transition must be valid, and the brokers of
-both records must agree. Transition and brokers are not checked if the new record is forced, if its version skips a
-version after the existing record, or if it is the first record of a bundle in the metadata store.
+`keeps_left` (`shouldKeepLeft`) decides whether a new record is rejected. In the system topic, each reader decides; in
+the metadata store, the writer decides. Three checks apply:
+
+    version      must be the next one; a reader of the topic also accepts any higher version
+    transition   must be valid after the state of the existing record (`TRANSITIONS`)
+    brokers      must be those that the existing record allows (`disagrees_on_brokers`)
+
+Only the version is checked if the new record is forced, or if it skips versions. The first record of a bundle in the
+metadata store needs only the version 1; in the topic, it needs a valid transition, or is forced. A tombstone is always
+accepted.
 """
 
 from __future__ import annotations
@@ -32,7 +37,7 @@ Storage = Literal["system_topic", "metadata_store"]
 IN_FLIGHT: frozenset[str] = frozenset({"Assigning", "Releasing", "Splitting"})
 #: `isActiveState`: the states in which a bundle has an owner or is in flight.
 ACTIVE: frozenset[str] = IN_FLIGHT | {"Owned"}
-#: The states in which a bundle has no owner and needs none. The monitor removes old records in these states.
+#: The states, except Init, in which a bundle has no owner and is not in flight. The monitor removes such old records.
 SEMI_TERMINAL: frozenset[str] = frozenset({"Free", "Deleted"})
 
 #: The empty string as the name of a broker. It names no broker, like None, but is not equal to None.
@@ -78,7 +83,7 @@ class Config(NamedTuple):
     version_gap: Annotated[
         Literal["accepted", "rejected"], Rule(Origin.READ, {"rejected": "before apache/pulsar#20110"})
     ] = "accepted"
-    #: whether a transition from an Owned record without destination is rejected, or throws
+    #: what `shouldKeepLeft` does with a record after an Owned record without destination (`is_owner_compared`)
     owned_without_destination: Annotated[
         Literal["rejected", "null_pointer"],
         Rule(Origin.RECORDED, {"null_pointer": "ServiceUnitStateDataConflictResolver"}),
@@ -128,10 +133,12 @@ class Config(NamedTuple):
     monitor_removes: Annotated[
         Literal["semi_terminal", "any"], Rule(Origin.READ, {"any": "apache/pulsar#21213, until apache/pulsar#21721"})
     ] = "semi_terminal"
-    #: whether a clean-up of a broker also overrides an Owned record that names this broker as source
+    #: whether a clean-up of a broker also overrides an Owned record that names this broker as source. (In Pulsar from
+    #: apache/pulsar#21213 until #23064, the monitor schedules such a clean-up, but `doCleanup` does not override the
+    #: record; the model does not make this distinction.)
     source_of_owned_is_orphan: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#23064"})] = False
     #: answered: the source of a transfer answers a lookup at once, with the destination. parked: the source parks the
-    #: lookup until the bundle has an owner
+    #: lookup until the bundle is not in flight any more
     lookup_at_source: Annotated[
         Literal["answered", "parked"], Rule(Origin.READ, {"parked": "before apache/pulsar#22112"})
     ] = "answered"
@@ -263,11 +270,12 @@ def is_owner_compared(right: Data) -> bool:
 def disagrees_on_brokers(left: Data, right: Data) -> bool:
     """Whether a new record with a valid transition names brokers that the existing record does not allow.
 
-    Owned -> Splitting       allowed: the owner as source, no destination
-    Owned -> Releasing       allowed: the owner as source, another broker or none as destination
-    Free -> Assigning        allowed: no source, a destination
-    Releasing -> Assigning   allowed: the same brokers, with a destination
-    from a state in flight   allowed, in any other transition: the same brokers
+    Owned -> Splitting              allowed: the owner as source, no destination
+    Owned -> Releasing, Assigning   allowed: the owner as source, another broker or none as destination
+    Free -> Assigning               allowed: no source, a destination
+    Releasing -> Assigning          allowed: the same brokers, with a destination
+    other, from a state in flight   allowed: the same brokers
+    other                           allowed: any brokers
     """
     if left.state == "Owned" and right.state == "Splitting":
         return not is_blank(right.dst_broker) or left.dst_broker != right.source_broker

@@ -5,7 +5,7 @@ Models `LeaderElectionImpl`, and these parts of `ServiceUnitStateChannelImpl`:
 deletion    the registry entry of a broker is deleted, and the leader schedules a clean-up of this broker
 clean-up    a broker checks the health of another broker, the target. If the check fails, the broker overrides each
             orphan: a record by which the target owns a bundle, or takes part in an assignment, transfer or split. The
-            override names another broker, or frees the bundle if there is none
+            override names another broker, or frees the bundle if no other broker is registered
 monitor     the leader schedules clean-ups of unregistered brokers that its view names, overrides records that have been
             in flight for too long, and removes old Free and Deleted records
 shutdown    a broker disables its channel, runs a clean-up of itself without a health check, and stops
@@ -16,6 +16,9 @@ Simplifications, under every profile:
   * One run of the monitor schedules clean-ups of both brokers of a record. `monitorOwnerships` schedules the clean-up
     of the source, and in its next run the clean-up of the destination.
   * A clean-up begins even if no broker is elected leader. `doCleanup` skips it then, also at shutdown.
+  * An override names the brokers that `replacement` explains. Before apache/pulsar#23064, the target also became the
+    source when its clean-up overrode an Assigning or Releasing record, and a stuck Releasing bundle returned to its
+    source.
 """
 
 from __future__ import annotations
@@ -88,7 +91,7 @@ def stopped(cfg: Config, s: State, broker: int) -> State:
 
 @ownership_channel.fault
 def crash(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """A broker crashes. Its registry entry stays until its session expires (`expire`)."""
+    """A broker crashes. If it is registered, its registry entry stays until its session expires (`expire`)."""
     if not s.brokers[broker].is_up:
         return refused(s, "not_enabled", "the broker is down")
     return stopped(cfg, s, broker), None

@@ -80,7 +80,8 @@ def time_out_lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle)
     """`ServiceUnitStateChannelImpl.deferGetOwner`: a parked lookup times out. Returns the owner in the view.
 
     Fails if the view has no owner, or if the record is stale and `Config.stale_view_answers` is false. In Pulsar, the
-    caller `getActiveOwnerAsync` then checks that the owner is registered; the model leaves out this check.
+    lookup of a bundle that is Init or Free completes without owner, and the caller `getActiveOwnerAsync` checks that an
+    owner is registered; the model leaves out both.
     """
     at = s.brokers[broker]
     if not at.lookups[bundle]:
@@ -184,9 +185,9 @@ def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
 def late_ack(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
     """`PersistentSubscription.acknowledgeMessage`: a cumulative ack arrives after the channel's topic was loaded again.
 
-    The ack is from the broker's reader. The topic ignores the ack. With `late_ack_moves_reader`, the ack moves the
-    reader's cursor to the end of the log, and the reader skips its unread messages. Returns the number of skipped
-    messages.
+    The ack is from the broker's reader. With `late_ack_moves_reader`, the ack moves the reader's cursor to the end of
+    the log, and the reader skips its unread messages; otherwise the topic ignores the ack. Returns the number of
+    skipped messages.
     """
     at = s.brokers[broker]
     if not at.is_up or cfg.storage != "system_topic":
@@ -220,8 +221,8 @@ def finish(cfg: Config, s: State, broker: BrokerNumber, task: Index) -> Step[Sta
 
     `handleDeleteEvent`, and `handleFreeEvent` of a forced record, remove the record instead. `handleSplitEvent` takes
     two steps. The first step writes Owned for both halves and splits the bundle in the namespace, which needs a
-    session. The second step writes Deleted; with `split_bundle` "removed", it removes the record. Returns the state of
-    the written record; Init if the record is removed.
+    session; if the bundle is split already, there is no first step. The second step writes Deleted; with `split_bundle`
+    "removed", it removes the record. Returns the state of the written record; Init if the record is removed.
     """
     tasks = s.brokers[broker].tasks
     if task >= len(tasks):

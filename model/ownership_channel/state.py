@@ -217,7 +217,8 @@ def put(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> S
 
     The write completes normally even if the record conflicts with the last accepted one. The system topic stores every
     message, and each reader accepts or rejects it. The metadata store does not store a record that conflicts with the
-    stored one (with `blind_retry`: with the one in the writer's view), or whose writer has no session.
+    stored one (with `blind_retry`: with the one in the writer's view), or whose writer has no session. A writer reads
+    the record that it has stored at once (`notified`).
     """
     old = s.settled[bundle]
     if cfg.storage == "system_topic":
@@ -269,7 +270,8 @@ def handled(cfg: Config, at: Broker, broker: int, bundle: int, data: Data | None
 
     A record that is not in flight completes the bundle's parked lookup. An Owned record with a source, a Free, Deleted
     or Init record, and a tombstone complete the pending unload. If `actor_of` returns this broker, the record's handler
-    is running afterwards (`tasks`). In a disabled channel, a record that is not forced only ends the parked lookup.
+    is running afterwards (`tasks`). In a disabled channel, a tombstone or a record that is not forced ends the parked
+    lookup, and has no other effect.
     """
     state = state_of(data)
     if state not in IN_FLIGHT and at.lookups[bundle]:
