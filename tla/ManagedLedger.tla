@@ -10,8 +10,9 @@
 (* PersistentDispatcherSingleActiveConsumer.  Reads and eviction are those of *)
 (* EntryCacheReads.tla (EC), for one topic.                                   *)
 (*                                                                            *)
-(* Step grain: one add, one start of a read, one answer of storage, one       *)
-(* sendMessagesToConsumers, one call of a client, one run of a task.          *)
+(* Step grain: one add or rollover, one start of a read, one answer of        *)
+(* storage, one sendMessagesToConsumers, one write of a sent entry to its     *)
+(* connection, one call of a client, one run of a task.                       *)
 (*                                                                            *)
 (* A state is a canonical state of the model.  A copy of an entry has a name. *)
 (* Each read count lists the names of its copies in two sets (EC's `copies`): *)
@@ -162,7 +163,7 @@ Active(s) == {i \in DOMAIN s.subs : s.subs[i].active}
 Slowest(s) == IF Active(s) = {} THEN None ELSE First({Tracked(s.subs[i]) : i \in Active(s)})
 
 \* Without counts: removes the entries before the slowest active cursor from the cache.  Without active cursors, removes
-\* all entries, and later requests join no read.
+\* all entries, and no outstanding read can be joined any more.
 Invalidated(s) ==
   LET slowest == Slowest(s)
       Gone(e) == slowest = None \/ Before(e.position, slowest)
@@ -224,9 +225,9 @@ Released(c, name, New(_)) ==
       Less(copies) == [copies EXCEPT !.granted = @ \ {name}]
   IN EC!ChangedWhere(c, Has, New, Less)
 
-\* Read: releases a copy that was written to the connection, or whose entry is acknowledged before it is sent.
+\* ReleasedAsRead: releases a copy that was written to the connection, or whose entry is acknowledged before it is sent.
 \* Discarded: releases the copies of a discarded read.
-Read(c, name) == LET New(n) == EC!MarkedRead(n) IN Released(c, name, New)
+ReleasedAsRead(c, name) == LET New(n) == EC!MarkedRead(n) IN Released(c, name, New)
 
 RECURSIVE Discarded(_, _, _)
 Discarded(c, owner, positions) ==
@@ -242,8 +243,8 @@ Discarded(c, owner, positions) ==
 ReadOf(sub, k) == IF k = "normal" THEN sub.normal_read ELSE sub.replay_read
 WithRead(sub, k, read) == IF k = "normal" THEN [sub EXCEPT !.normal_read = read] ELSE [sub EXCEPT !.replay_read = read]
 
-\* The copies of request n, which EC lists with its grants, get names <<owner, number of the position>>.  `low` is the
-\* first position of the request.
+\* The copies of request n, which EC lists in the grant of the request (Requested), get names <<owner, number of the
+\* position>>, and the grant is dropped.  `low` is the first position of the request.
 RECURSIVE WithCopiesNamed(_, _, _, _, _)
 WithCopiesNamed(c, n, i, k, low) ==
   LET mine == UNION {g.copies : g \in {g \in c.grants : g.request = n}}
@@ -381,7 +382,7 @@ Restarted(s, i) ==
 \* Adds the positions that are not acknowledged to the replay queue.
 IntoReplay(sub, set) == [sub EXCEPT !.replay = @ \cup {p \in set : ~IsAcked(sub, p)}]
 
-\* Whether another consumer of a failover subscription is active in `new` than in `old`.
+\* Whether subscription i is of type failover, `old` and `new` have consumers, and their active consumers differ.
 HasNewActive(i, old, new) ==
   /\ TypeOf(i) = "failover" /\ Connected(old) # {} /\ Connected(new) # {}
   /\ Least(Connected(old)) # Least(Connected(new))
@@ -543,7 +544,7 @@ DispatchEach(s, i, k, order) ==
            who == Selected(sub, i, p)
            Rest(t) == DispatchEach(t, i, k, Tail(order))
        IN With(CASE IsAcked(sub, p) ->
-                      [s EXCEPT !.c = Read(@, <<Owner(i, k), NumberOf(p)>>), !.subs[i].replay = @ \ {p}]
+                      [s EXCEPT !.c = ReleasedAsRead(@, <<Owner(i, k), NumberOf(p)>>), !.subs[i].replay = @ \ {p}]
                  [] ~IsAcked(sub, p) /\ who # None /\ CanTake(sub, i, k, who, p) -> Sent(s, i, k, who, p)
                  [] OTHER -> PutBack(s, i, k, p), Rest)
 
@@ -578,7 +579,7 @@ AfterRelease(i) ==
   LET owner == Owner(i, "sent")
       To(copies) == [copies EXCEPT !.granted = {IF name[1] = owner THEN <<owner, name[2] - 1>> ELSE name : name \in @}]
       Rest(c) == [Contents EXCEPT !.c = EC!WithCopies(c, To), !.subs[i].sent = Tail(@)]
-  IN With(Read(entry_cache, <<owner, 1>>), Rest)
+  IN With(ReleasedAsRead(entry_cache, <<owner, 1>>), Rest)
 
 Release == \E i \in subscription : subs[i].sent # <<>> /\ Become(AfterRelease(i))
 
@@ -618,7 +619,7 @@ Seek ==
 (* Periodic tasks, and time. *)
 
 \* checkBackloggedCursors, from subscription i on: cursors with consumers and a small backlog become active, all others
-\* inactive.
+\* inactive.  With backlog_check_activates_without_consumers, only the backlog matters.
 RECURSIVE Checked(_, _)
 Checked(s, i) ==
   IF i \notin DOMAIN s.subs THEN s

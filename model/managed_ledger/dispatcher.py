@@ -2,10 +2,10 @@
 
     replay_now         the entries of the next replay read
     start_read         makes requests to the entry cache: one for a normal read, one for each entry of a replay read
-    answered           a request completes or fails; the entries of a complete request are kept until all requests of
-                       the read have completed or failed
+    answered           a request completes or fails. If a request of a read failed, the read ends when none of its
+                       requests is pending, and its entries are discarded
     dispatch_entries   sends each entry of a complete read, puts it back for replay, or skips it if it is acknowledged
-    discard            releases the entries of a read that failed, or that is not to be dispatched
+    discard            releases the entries of a read that has failed or is not dispatched
 
 The count of an entry is its expected read count in the entry cache.
 """
@@ -66,7 +66,7 @@ def with_consumer(sub: Subscription, consumer: Consumer) -> Subscription:
 
 
 def added_to_replay(sub: Subscription, positions: tuple[Position, ...]) -> Subscription:
-    """`PersistentDispatcherMultipleConsumers.addMessageToReplay`: adds entries, except acknowledged ones."""
+    """`PersistentDispatcherMultipleConsumers.addMessageToReplay`: adds unacknowledged entries to the replay queue."""
     wanted = [p for p in positions if not is_acknowledged(sub, p)]
     return sub._replace(replay=tuple(sorted({*sub.replay, *wanted})))
 
@@ -124,8 +124,8 @@ def permits_of(cfg: Config, sub: Subscription, subscription: int) -> int:
 def replay_now(cfg: Config, sub: Subscription, subscription: int, max_entries: int) -> tuple[Position, ...]:
     """`PersistentDispatcherMultipleConsumers.getMessagesToReplayNow`: returns the entries of the next replay read.
 
-    These are the first `max_entries` entries of the replay queue. Key_Shared (`ReplayPositionFilter`): the first ones
-    whose consumer has a permit left when each earlier one takes a permit, and whose key is not draining.
+    These are the first `max_entries` entries of the replay queue. Key_Shared (`ReplayPositionFilter`): each of them
+    takes a permit of its consumer. Entries whose consumer has no permit left, or whose key is draining, are left out.
     """
     if type_of(cfg, subscription) != "key_shared":
         return sub.replay[:max_entries]

@@ -7,8 +7,9 @@ One step is one add or rollover, one start of a read, one answer of storage, one
 a sent entry to its connection, one call of a client, one run of a task, or one advance of the clock.
 
 Each subscription has a cursor, and a dispatcher that reads entries and sends them to consumers. All cursors share the
-entry cache. The expected read count ("count") of a cached entry is the number of reads that the cache still expects. If
-an entry with a positive count expires, it is requeued instead of evicted, at most `Config.max_requeue_times` times.
+entry cache. The expected read count ("count") of a cached entry is the number of reads that the cache still expects. An
+expired entry with a positive count is requeued instead of evicted, until its number of requeues has reached
+`Config.max_requeue_times`.
 
     add        the entry is cached, and its count is the number of active cursors. If no cursor is active, the entry is
                cached only in the grace period, and has no count. A shadow topic caches no added entry
@@ -23,9 +24,9 @@ an entry with a positive count expires, it is requeued instead of evicted, at mo
     release    lowers the count by 1. A skipped entry, and an entry that is put back, are released at once, a sent entry
                when it has been written to the connection
     inactive   a cursor is active while it has consumers. When the last consumer leaves, outstanding reads are
-               cancelled. A cancelled read still completes or fails. Then it is discarded: its entries are released,
-               their counts stay as they are, and the cursor is rewound: it reads again after the mark-delete position.
-               Without outstanding reads, the cursor is rewound when a consumer connects
+               cancelled. A cancelled read still completes or fails. Then its entries are released without a change of
+               their counts, and the cursor is rewound to the position after the mark-delete position. If no read is
+               outstanding when the next consumer connects, the cursor is rewound in that step
 
 Without counts (`cacheEvictionByExpectedReadCount` off), two periodic checks by the backlog decide what is cached. The
 backlog is the number of unread entries (`ManagedCursorImpl.getNumberOfEntries`). `checkBackloggedCursors` activates
@@ -442,7 +443,8 @@ def seek(cfg: Config, s: State, subscription: SubscriptionNumber, position: Posi
 def check_backlogged_cursors(cfg: Config, s: State) -> Step[State, None]:
     """`PersistentTopic.checkBackloggedCursors`: activates the cursors with consumers and a small backlog.
 
-    All other cursors are deactivated. With counts, the check is refused: the broker does not run it.
+    All other cursors are deactivated. With `backlog_check_activates_without_consumers`, only the backlog matters. With
+    counts, the check is refused: the broker does not run it.
     """
     if cfg.counts_reads:
         return refused(s, "unsupported", "a cursor is active while it has consumers")
@@ -509,7 +511,7 @@ def advance(cfg: Config, s: State, millis: Millis) -> Step[State, None]:
 def canonical(cfg: Config, s: State) -> State:
     """Makes times relative to now; renumbers requests and copies in the order of the subscriptions that have them.
 
-    Range caches that nothing refers to are left out, and the counters of the metrics are zero.
+    The counters of the metrics become zero.
     """
     caches = canonical_form.renumber_range_caches(canonical_form.from_now(s.caches._replace(counters=Counters())))
     reads = [r for sub in s.subscriptions for r in (sub.normal_read, sub.replay_read) if r is not None]

@@ -182,8 +182,8 @@ class Read(NamedTuple):
     #: entry
     requests: tuple[int, ...]
     entries: tuple[ReadEntry, ...]  # entries that complete requests returned, by position
-    #: shouldRewindBeforeReadingOrReplaying: whether the cursor is rewound when the read ends. A read with a failed
-    #: request ends when no request is left; any other read ends in `dispatch`, which may discard it (`is_discarded`)
+    #: shouldRewindBeforeReadingOrReplaying: whether the cursor is rewound at the end of the read. A read ends in
+    #: `dispatch` or, if a request failed, when no request is pending
     cancelled: bool
     failed: bool  # whether a request failed
     #: minReplayedPosition: first position of the replay queue when the read began; None if the queue was empty or
