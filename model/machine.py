@@ -75,9 +75,9 @@ P = ParamSpec("P")
 class Refused(NamedTuple):
     """The outcome of an action that was not allowed; the state is unchanged.
 
-    `kind` is the error that a broker would report, such as `illegal_argument`. If a broker has no such error, `kind` is
-    `not_open` if an argument names nothing that exists, and `not_enabled` if the step cannot happen in the state. `why`
-    is the message.
+    `kind` names the error, such as `illegal_argument` or `illegal_state`: if possible, as a broker reports it.
+    `not_open`: an argument names nothing that exists. `not_enabled`: the step cannot happen in the state. `why` is the
+    message.
     """
 
     kind: str

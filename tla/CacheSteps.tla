@@ -223,7 +223,7 @@ AfterCountInCache(i) ==
 
 CountInCache == \E i \in Inserters : inserts[i].at = "count" /\ Become(AfterCountInCache(i))
 
-\* entryAdded: the total adds the bytes.
+\* entryAdded: the total adds the bytes.  Above the trigger, the thread schedules an eviction if none is in progress.
 AfterCountInTotal(i) ==
   LET now == total + BytesOf(inserts[i].key)
   IN [Contents EXCEPT !.total = now,

@@ -95,8 +95,8 @@ Read == \E topic \in cache, l \in ledger, low \in first, high \in last, n \in re
 ReadOne == \E topic \in cache, p \in position : Become(AfterRead(topic, p[1], p[2], p[2], 0))
 
 \* InflightReadsLimiter.timeoutCheck: the timer fails the requests at the head of the queue that have waited for permits
-\* as long as the timeout, or longer.  The next queued requests are then granted permits, up to the first that does not
-\* fit.  Without timer_grants_next, they wait for the next release.
+\* as long as the timeout, or longer.  If any failed, the next queued requests are then granted permits, up to the first
+\* that does not fit.  Without timer_grants_next, they wait for the next release.
 AfterExpiry ==
   LET expired == Expired(Contents, {})
       left == FailTimedOut(expired.c, expired.failed)
@@ -182,7 +182,7 @@ AfterInvalidation(topic, p) ==
 
 InvalidateEntriesBefore == \E topic \in cache, p \in position : Become(AfterInvalidation(topic, p))
 
-\* invalidateAllEntries: removes the entries of a ledger.  Later requests do not join the reads of this ledger.
+\* invalidateAllEntries: removes the entries of a ledger.  Later requests do not join its outstanding reads.
 AfterInvalidateLedger(topic, l) ==
   LET entry_cache == GetEntryCache(Contents, topic)
       Gone(e) == e.range_cache = entry_cache.range_cache /\ e.position[1] = l
@@ -191,8 +191,8 @@ AfterInvalidateLedger(topic, l) ==
 
 InvalidateLedger == \E topic \in cache, l \in ledger : Become(AfterInvalidateLedger(topic, l))
 
-\* EntryCache.clear: removes all entries of range cache s.  Later requests do not join the reads of s.  Absent and
-\* Disabled (s < 0) have no entries, and no reads that a request could join.
+\* EntryCache.clear: removes all entries of range cache s.  Later requests do not join its outstanding reads.  Absent
+\* and Disabled (s < 0) have no entries, and no reads that a request could join.
 Cleared(c, s) ==
   LET Gone(e) == e.range_cache = s
   IN IF s < 0 THEN c ELSE WithoutJoining(RemoveEntries(c, Gone), s, None)

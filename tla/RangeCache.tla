@@ -10,7 +10,7 @@
 (* RangeEntryCacheManagerImpl.doEvictToWatermarkWhenOverThreshold.          *)
 (*                                                                          *)
 (* Step grain: one call on a cache, or one whole eviction pass.             *)
-(* CacheSteps.tla models the steps within a put and a removal.              *)
+(* CacheSteps.tla models the steps within calls and passes.                 *)
 (*                                                                          *)
 (* A slot of the queue is a cached entry, or None: the detached wrapper of  *)
 (* a removed entry.  A copy is an entry held by a reader.  A copy shares    *)
@@ -50,7 +50,7 @@ VARIABLES
   stash,              \* entries that size passes moved out of the queue; empty unless `retention` is "stash"
   sizes,              \* bytes of each cache (RangeCache.size)
   orphaned_copies,    \* open copies whose read count no cached entry has: a bag of <<copies, read count>>
-  max_requeue_times,  \* dynamic setting: how often an entry is requeued because it has expected reads
+  max_requeue_times,  \* dynamic setting: an entry with expected reads is requeued if its requeue_count is lower
   extend_ttl_of_recently_accessed  \* dynamic setting: whether an accessed entry is requeued
 
 vars == <<queue, stash, sizes, orphaned_copies, max_requeue_times, extend_ttl_of_recently_accessed>>
@@ -171,8 +171,8 @@ NewEntry(c, p, b, n) ==
   [cache |-> c, position |-> p, bytes |-> b, expected_reads |-> InitialCount(n), copies |-> 0,
    timestamp_ns |-> 0, requeue_count |-> 0, accessed |-> FALSE, released |-> FALSE]
 
-\* RangeCache.put: appends an absent entry.  A put at a cached position is rejected.  Unless duplicate_put is "keep", or
-\* the cached value is deallocated, the cached entry gets a new handler, with the rejected one's count (updateIfCached).
+\* RangeCache.put: appends an absent entry.  A put at a cached position adds nothing; unless duplicate_put is "keep", or
+\* the cached value is deallocated, the put replaces the handler of the cached entry (updateIfCached).
 AfterPut(c, p, b, n) ==
   LET present == Find(Contents, c, p)
       Chosen(e) == e = present

@@ -5,14 +5,14 @@ Source: PIP-430; the class in July 2026; apache/pulsar#26511 and #26629, which c
 
     list      nodes sorted by position; nodes at equal positions form a group and share one counter, the number of
               nodes up to the end of the group (`numberOfCursorsAtSamePositionOrBefore`)
-    pending   a call does not change the list. `add` and `updateCursor` record a new position of the node: a pending
-              update. If the cursor is removed or untracked, the call records a pending removal of the node
+    pending   `add` and `updateCursor` do not change the list: they record a new position of the node, a pending update.
+              If a cursor is removed or untracked, a pending removal of its node is recorded
     flush     a query of positions first applies what is pending (`processPendingPositions`). The list is rebuilt if the
               number of pending updates is at least half the number of nodes in the list, rounded down. Otherwise the
               pending removals are applied, then the pending updates one by one, in the order of a
               `java.util.PriorityQueue`: largest old position first, nodes without a position last
-    cleanup   after many removals (`removals_before_cleanup`), nodes of removed cursors are dropped without a flush
-              (`compacted`)
+    cleanup   after many removals, or if no cursor is left (`removals_before_cleanup`), `removeCursor` drops the nodes
+              of removed cursors without a flush (`compacted`)
 
 Not modelled: the links between the nodes of a list that has lost its head and tail (`detach_list`); what a flush has
 changed when it fails because a node has a position and no counter.
@@ -501,8 +501,9 @@ def move_outside_list(flush: Flush, node: Node, position: Position) -> Node:
 def move_away(flush: Flush, index: int, position: Position) -> None:
     """`moveNodeToNewPosition`: moves a node past others.
 
-    A move forward lowers the count of the node's old group and of each group that the node passes by one. A move
-    backward raises the count of each group that the node passes by one; its old group counts the node already.
+    A move forward decrements the counts of the node's old group and of each group that the node passes; a group that
+    the node joins counts it already. A move backward increments the counts of each group that the node passes or joins;
+    the old group counts the node already.
     """
     node = flush.linked.pop(index)
     if position_of(node) < position:
@@ -513,7 +514,6 @@ def move_away(flush: Flush, index: int, position: Position) -> None:
         flush.change(node.counter, -1)
         joins = to < len(flush.linked) and flush.linked[to].position == position
         change_passed(flush, passed, position_of(node), -1)
-        # a group that the node joins counts it already
         counter = flush.linked[to].counter if joins else flush.new_counter(flush.count_at(to - 1) + 1)
     else:
         to = next((i + 1 for i in range(index - 1, -1, -1) if position_of(flush.linked[i]) <= position), 0)

@@ -10,16 +10,16 @@ of a cache is `RangeCache.size`, and the trigger is `evictionTriggerThreshold`.
     remove    for each position of a range: find the wrapper; lock it; if it still has the key, unmap it and mark it as
               removed (`markRemoved`). At the end subtract the removed bytes from the size of the cache, then from the
               total
-    evict     one thread, one task at a time. Peek the head; under its lock, decide: MISSING, STOP, REQUEUE or REMOVE.
-              To remove: unmap the wrapper, mark it as removed, subtract the entry's bytes from the size of the cache;
-              then pop and recycle the wrapper. At the end of the pass subtract all freed bytes from the total. At the
-              end of a task that an insert submitted, set `evictionInProgress` to null
+    evict     one thread, one task at a time. Peek the head; under its lock, decide. STOP: end the pass. REQUEUE: move
+              the head to the tail. REMOVE: unmap the wrapper, mark it as removed, subtract the entry's bytes from the
+              size of the cache; then, or if MISSING, pop and recycle the wrapper. At the end of the pass subtract all
+              freed bytes from the total, at the end of a task that an insert submitted set `evictionInProgress` to null
     look up   find the wrapper in the map; compare its key; set `accessed` without the lock; retain the value if it
               still has the position
 
 One step is one access to a shared structure, with these exceptions: `insert` fills a wrapper and maps it;
 `count_in_total` adds to `currentSize` and reads `evictionInProgress`; `schedule` sets `evictionInProgress` and submits
-the task; a visit tests the head and clears `accessed`; `requeue` polls and offers; `retain` retains the value, checks
+the task; a visit tests the head and clears `accessed`; `requeue` polls and adds; `retain` retains the value, checks
 it and may release it; `subtract` also clears the range in the map, with `clears_in_bulk`.
 
 State: map, removal queue, wrappers, sizes, total, `evictionInProgress`, scheduled tasks, and the program counter of
@@ -336,7 +336,10 @@ def begin_eviction(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def begin_periodic_eviction(cfg: Config, s: State) -> Step[State, None]:
-    """`doCacheEviction`: the evicting thread begins its periodic task: a time pass, then the size check (`measure`)."""
+    """`doCacheEviction`: the evicting thread begins its periodic task: a time pass, then the size check (`measure`).
+
+    With `periodic_task_overwrites_future`, sets `evictionInProgress`.
+    """
     if s.eviction.at != "idle":
         return s, ELSEWHERE
     is_set = s.eviction_in_progress or cfg.periodic_task_overwrites_future
