@@ -165,7 +165,7 @@ def is_closing(s: State, broker: int) -> bool:
 
 
 def waits_at(s: State, broker: int) -> bool:
-    """Whether a client waits for the broker's answer to `PRODUCER` or `SUBSCRIBE`."""
+    """Whether a client has sent `PRODUCER` or `SUBSCRIBE` to the broker, and has not received the answer."""
     return any(c.phase == "waiting" and c.peer == broker for t in s.topics for c in t.clients)
 
 
@@ -232,7 +232,7 @@ def override(cfg: Config, s: State, owner: BrokerNumber) -> Step[State, None]:
 
 @bundle_transfer.fault
 def override_stuck(cfg: Config, s: State, owner: BrokerNumber) -> Step[State, None]:
-    """`ServiceUnitStateChannelImpl.monitorOwnerships`: the leader reassigns a bundle in transfer for more than 30 s.
+    """`ServiceUnitStateChannelImpl.monitorOwnerships`: the leader reassigns a bundle whose transfer takes too long.
 
     Refused unless the source and the destination are registered. The new owner may be any registered broker, also one
     of these two.

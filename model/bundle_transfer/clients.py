@@ -124,8 +124,8 @@ def admit(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> St
 
     The owner answers with success once it has loaded the topic, and with an error while the topic is fenced (without
     `closing_topic_answers`, not at all). During a transfer, a registered destination, with `source_parks` also the
-    source, parks the request until the bundle has an owner. Any other broker answers with an error. The step is refused
-    while the broker gives no answer.
+    source, parks the request until its view has an Owned record. Any other broker answers with an error. The step is
+    refused while the broker gives no answer.
     """
     t, c = found(s, topic, client)
     # a waiting client with commands in `down` has got its answer, success
@@ -147,7 +147,10 @@ def admit(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> St
 
 
 def admitted(cfg: Config, s: State, t: Topic, client: int) -> Client:
-    """Returns the client after its broker sent success, in V2 also prepare. A consumer continues at the cursor."""
+    """Returns the client after its broker sent success, in V2 during acquiring also prepare.
+
+    A consumer continues at the cursor.
+    """
     c = t.clients[client]
     assert c.peer is not None, "a waiting client has a peer"
     o, r = t.objects[c.peer], view_of(s, c.peer)

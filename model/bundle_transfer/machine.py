@@ -4,8 +4,8 @@ Models the parts of `ServiceUnitStateChannelImpl`, `BrokerService`, `PersistentT
 a transfer, and the clients' `ProducerImpl`, `ConsumerImpl` and `ConnectionHandler`. One step is one record appended or
 applied, one lookup, one command sent, processed or received, one add confirmed, one ledger opened or closed, one
 clean-up of a topic object, or one failure or restart. `state.py` has the state. Brokers append records to the channel
-(`model/ownership_channel`), and every broker applies them in order. The record Releasing(D, S) has the destination D
-and the source S.
+(`model/ownership_channel`), and every broker applies them in order; a slow broker may miss some. The record
+Releasing(D, S) has the destination D and the source S.
 
     transfer     a broker appends Releasing(D, S)
     phase 1      S applies Releasing and fences its topics. Clients stay attached; S ignores their sends and acks. S

@@ -85,7 +85,7 @@ class Config(NamedTuple):
         bool, Rule(Origin.READ, {True: "ServiceUnitStateChannelImpl.getActiveOwnerAsync"})
     ] = False
     #: what follows when a broker loses its metadata session. refresh: its view is refreshed when it registers again;
-    #: stale: its view does not change; shutdown: the broker shuts down
+    #: stale: its view is not refreshed then; shutdown: the broker shuts down
     session_loss: Annotated[
         Literal["refresh", "stale", "shutdown"],
         Rule(
@@ -109,7 +109,8 @@ class Config(NamedTuple):
     #: whether a client that cannot connect to the address of a redirect looks the topic up. false: it tries the address
     #: again
     address_is_used_once: Annotated[bool, Rule(Origin.READ, {False: "apache/pulsar#25929, before #26009"})] = True
-    #: whether the leader also reassigns an Owned bundle whose source (previous owner) is not registered
+    #: whether the leader also reassigns an Owned bundle whose source (previous owner) is not registered (see
+    #: `source_of_owned_is_orphan` in `model/ownership_channel/records.py`)
     unregistered_source_makes_orphan: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#23064"})] = False
     #: whether a restarted broker handles the newest record (`handleExisting`) like a record that is delivered to it. In
     #: Pulsar since #25379, only an Assigning record; the model does not make this distinction
@@ -119,8 +120,8 @@ class Config(NamedTuple):
     removal_compares_instance: Annotated[bool, Rule(Origin.READ, {False: "before apache/pulsar#26145"})] = True
     #: whether a topic that is closing opens again when its last pending write completes
     drained_topic_reopens: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#7735"})] = False
-    #: whether the source also parks requests during the transfer. A parked client waits for the source's next record,
-    #: and the source appends that record only when no client waits at the source: a deadlock
+    #: whether the source also parks requests during the transfer. A parked `PRODUCER` or `SUBSCRIBE` waits for a record
+    #: after Releasing, and the source appends this record only when no client waits at the source: a deadlock
     source_parks: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#22112"})] = False
     #: whether closing a cursor waits until the bundle has an owner
     cursor_close_checks_ownership: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#21332"})] = False

@@ -49,9 +49,9 @@ def may_load(cfg: Config, s: State, broker: int) -> bool:
 def is_wanted(cfg: Config, s: State, topic: int, broker: int) -> bool:
     """Whether a broker should begin to load a topic.
 
-    A broker loads a topic if a client waits for the topic at this broker, and the broker owns the bundle (in V1a and
-    V2, also if the broker is the destination of a transfer). In V1b and V2 the destination begins to load topics
-    before the source fences them, without a waiting client: in V1b every topic, in V2 a topic with a paused client.
+    A broker loads a topic if a client waits for the topic at this broker, and `may_load` holds (in V1a and V2, also if
+    the broker is the registered destination of Releasing or Assigning). In V1b and V2 the destination of acquiring
+    loads topics without a waiting client: in V1b every topic, in V2 a topic with a paused client.
     """
     t, r, b = s.topics[topic], view_of(s, broker), s.brokers[broker]
     if b.duty == "prepare":
@@ -86,9 +86,9 @@ def open_topic(
     """`ManagedLedgerImpl.initialize`: the broker opens the topic's managed ledger.
 
     Recovery fences the last ledger, and keeps the first `kept` of its unconfirmed entries. A new ledger accepts writes.
-    With `load_checks_ownership_again`, the broker opens the ledger only if `may_load` still holds. Otherwise, a
-    registered destination of a transfer waits, and at any other broker the step fails and ends the load. Returns the
-    length of the log.
+    With `load_checks_ownership_again`, a broker for which `may_load` does not hold opens nothing: the registered
+    destination of a transfer waits, and at any other broker the step fails and ends the load. Returns the length of the
+    log.
     """
     t = s.topics[topic]
     o = t.objects[broker]
