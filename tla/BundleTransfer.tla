@@ -92,7 +92,7 @@ IsWriter(o) == IF o = None THEN FALSE ELSE o.writable
 EntriesOf(adds) == [i \in DOMAIN adds |-> adds[i].entry]
 
 \* Whether a broker may load topics.  A registered broker may, if it serves the bundle according to its view.  An
-\* unregistered broker may only with unregistered_uses_view, and only if its view names it as destination.
+\* unregistered broker may only with unregistered_uses_view, and only if the record in its view names it as dst.
 MayLoad(s, b) ==
   LET r == ViewOf(s, b)
   IN IF s.members[b].registered THEN OwnerIn(r) = b ELSE unregistered_uses_view /\ r.dst = b
@@ -425,7 +425,7 @@ Lookup ==
        /\ ~members[b].registered => unregistered_uses_view
        /\ Become(WithClient(k, c, IF found = None THEN [at EXCEPT !.phase = "parked", !.peer = b]
                                   ELSE [at EXCEPT !.phase = "directed", !.peer = found]))
-\* The broker answers a parked lookup.  An unregistered broker closes the connection, unless unregistered_uses_view.
+\* The broker answers a parked lookup.  At an unregistered broker the lookup fails, unless unregistered_uses_view.
 Answer ==
   \E k \in topic, c \in client :
     LET at == bundle[k].clients[c]
@@ -444,7 +444,8 @@ Connect ==
 
 \* A broker answers PRODUCER or SUBSCRIBE by its view.  A broker that may load the topic answers with success when the
 \* topic is open; a topic that is closing answers with an error (closing_topic_answers).  Any other broker answers with
-\* an error, but the destination (and the source, with source_parks) parks the request until the transfer ends.
+\* an error, but the registered destination (and the source, with source_parks) parks the request until the transfer
+\* ends.
 Admit ==
   \E k \in topic, c \in client :
     LET at == bundle[k].clients[c]

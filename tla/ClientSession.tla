@@ -129,7 +129,7 @@ Connect ==
 FailRedirect ==
   \E h \in handler : S[h].link.phase = "redirected" /\ Become([S EXCEPT ![h].link.phase = "lookup"])
 
-\* The broker answers PRODUCER or SUBSCRIBE: with success (Accept), with success after it closed the session
+\* The broker answers PRODUCER or SUBSCRIBE: with success (Accept), with success after it closed the request
 \* (LateSuccess), or with an error (Refuse).
 Success(h) == Reply("success", IF h = "producer" THEN LastSequenceId(S) ELSE 0, {})
 Accept == \E h \in handler : S[h].link.session = "requested" /\ Become(WithReply(S, h, Success(h), "open"))
@@ -137,7 +137,7 @@ LateSuccess == \E h \in handler : S[h].link.session = "closed" /\ Become(WithRep
 Refuse ==
   \E h \in handler, again \in retryable :
     S[h].link.session = "requested" /\ Become(WithReply(S, h, Reply("refused", Number(again), {}), "none"))
-\* The broker closes the session, with or without the URL of another broker.
+\* The broker closes a session or an unanswered request, with or without the URL of another broker.
 Close ==
   \E h \in handler, url \in redirect :
     LET session == S[h].link.session
@@ -166,8 +166,9 @@ WithoutPending(s) ==
                                    !.damaged = FALSE]]
 WithResult(s, result) == [s EXCEPT !.producer.pending = Tail(@), !.producer.results = Append(@, result)]
 
-\* PRODUCER_SUCCESS: the first one determines the next sequence id.  After each one, the client sends all pending
-\* messages.  `last` is the sequence id in the reply; `again`: the producer has been ready before.
+\* PRODUCER_SUCCESS: the first one determines the next sequence id; with `restarts`, a later one, too.  After each one,
+\* the client sends all pending messages.  `last` is the sequence id in the reply; `again`: the producer has been ready
+\* before.
 Created(s, last, again) ==
   LET p == s.producer
       isSet == initial_sequence_id >= 0

@@ -24,9 +24,9 @@
 (* and 2k + 2.  The log has only the messages that some running broker has    *)
 (* not read.                                                                  *)
 (*                                                                            *)
-(* Not modelled: return values; the actions is_valid_transition and           *)
-(* should_keep_left, which only return a value; and what the model does not   *)
-(* model.                                                                     *)
+(* Not modelled: return values, with the actions and settings that change     *)
+(* only these (is_valid_transition, should_keep_left, stale_view_answers,     *)
+(* owned_without_destination); and what the model does not model.             *)
 (******************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 
@@ -46,7 +46,7 @@ VARIABLES
   log,           \* messages of the system topic, [bundle, data]; without data, a tombstone
   is_split,      \* by bundle: whether it was split
   cluster        \* by broker:
-                 \*   up, registered; disabled: the channel is closed, because the broker shuts down
+                 \*   up, registered; disabled: the channel is disabled, because the broker shuts down
                  \*   session: "Stable", "Jittery" or "Unstable", with the metadata store
                  \*   view: by bundle, the record in its table view; read: number of messages read
                  \*   stale: by bundle, the session was lost after the record was read (metadata store)
@@ -145,8 +145,8 @@ WithoutCompletedCleanUps(at, b) ==
 (* Writing and reading. *)
 
 \* handleEvent: completes the requests that the record settles, and begins a task if the broker has to answer the
-\* record.  An Owned record without source completes no unload.  At a disabled broker, a record that is not forced only
-\* ends the parked lookup.
+\* record.  An Owned record without source completes no unload.  At a disabled broker, a tombstone or a record that is
+\* not forced only ends the parked lookup.
 Handled(at, b, k, r) ==
   LET isSettled == StateOf(r) \notin InFlight
       isIgnored == at.disabled /\ ~(IF r = None THEN FALSE ELSE r.force)
@@ -263,8 +263,8 @@ Split ==
 
 HasUnread(b) == cluster[b].up /\ cluster[b].read < Len(log)
 
-\* Read: a broker reads the next message of the topic.  Jump: a broker behind the compaction horizon jumps to the last
-\* record of each bundle.
+\* Read: a broker reads the next message of the topic.  Jump: a broker behind the compaction horizon reads the last
+\* accepted record of each bundle with unread messages.
 Read ==
   \E b \in broker :
     /\ HasUnread(b)
@@ -469,8 +469,8 @@ Override ==
                     s == [S EXCEPT !.cluster[b] = WithoutCompletedCleanUps([at EXCEPT !.jobs = jobs], b)]
                 IN Become(Put(s, b, k, Replacement(orphan.data, t, d, b = t)))
 
-\* disableBroker: the channel is closed, and the broker moves its own bundles.  The broker stops when it has no bundle
-\* left (Stop).
+\* Disable (cleanOwnerships): the channel is disabled, and the broker moves its own bundles.  Stop (disableBroker): the
+\* broker stops when it has no bundle left.
 Disable ==
   \E b \in broker :
     /\ IsStarted(b)

@@ -12,9 +12,9 @@ properties are guarantees of the client. `state.py` has the state. A handler is 
                   pending messages again, in order
     receipts      The receipt of the oldest pending message completes this message. A receipt of a later message closes
                   the connection. Any other receipt is ignored
-    permits       After SUBSCRIBE the consumer sends FLOW for its whole receiver queue. Later it sends FLOW whenever the
-                  application has received half a queue of messages. A batch costs a permit for each of its
-                  unacknowledged messages
+    permits       When SUBSCRIBE succeeds, the consumer sends FLOW for its whole receiver queue. Later it sends FLOW
+                  whenever the application has received, or the client has dropped, half a queue of messages. A batch
+                  costs a permit for each of its unacknowledged messages
     acks          Acks are grouped until a flush, which needs a ready consumer. With index acks
                   (`batchIndexAckEnabled`), the broker can acknowledge single messages of a batch. Without index acks,
                   the client tracks the acknowledged messages of a batch, and groups the batch's ack when all its

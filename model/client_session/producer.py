@@ -106,8 +106,8 @@ def checksum_error(cfg: Config, s: State, sequence: int) -> tuple[State, str]:
     "failed": the error names the oldest pending message, which fails. "disconnected": any other error. Either way, the
     connection ends. Two rules change this:
 
-    without `checksum_error_ends_session`  Only an error of a message after the oldest pending one ends the connection;
-                                           an error of an earlier message is "ignored"
+    without `checksum_error_ends_session`  Only an error of a message after the oldest pending one ends the connection.
+                                           An error of an earlier message, or while none is pending, is "ignored"
     with `checksum_error_takes_oldest`     While messages are pending, an error that does not name the oldest one
                                            damages the queue (`Producer.damaged`), and is "ignored"
 
