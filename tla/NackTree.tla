@@ -59,9 +59,9 @@ ParentAndRight(t, time, parent) ==
   IF t.time = time THEN [parent |-> parent, has_right |-> t.right # None]
   ELSE ParentAndRight(IF time < t.time THEN t.left ELSE t.right, time, t.time)
 
-\* The keys that the iteration, now at key `at`, removes if the wall clock shows `now`, and the remaining tree.  If
-\* the removed node has a right child, the iteration continues after the next key; otherwise, at the key of the node's
-\* parent.  So it may skip due keys.
+\* The keys that the iteration removes at time `now`, and the remaining tree.  The iteration is at key `at` and has
+\* removed the keys in `removed`.  After it removes a node with a right child, it continues with the key after the next
+\* one; after any other node, with the key of the node's parent.  So it may skip due keys.
 RECURSIVE WalkFrom(_, _, _, _)
 WalkFrom(t, at, now, removed) ==
   IF at = None THEN [times |-> removed, tree |-> t]

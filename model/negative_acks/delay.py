@@ -55,7 +55,7 @@ def multiplier_backoff(minimum: int, maximum: int, multiplier: float) -> tuple[i
         raise ValueError(f"invalid backoff: minimum {minimum}, maximum {maximum}, multiplier {multiplier}")
     if minimum == 0:
         return (0,)
-    # before rounding, the delay of the count `last` is at least the maximum
+    # minimum * multiplier^last is at least the maximum, so every larger count has the maximum
     table, last = [minimum], math.floor(math.log(maximum / minimum) / math.log(multiplier)) + 1
     for count in range(1, last + 1):
         table.append(min(int(minimum * multiplier**count), maximum))

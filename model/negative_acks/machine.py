@@ -7,7 +7,8 @@ one step of the wall clock, or an advance of the monotonic clock with all runs t
     nack     adds the entry to a bucket. A nack is due at now + delay; the time of the bucket is this due time with the
              lowest `precision_bits` bits cleared
     timer    one timer, armed for the first bucket; no timer is armed while nothing is pending
-    run      removes all due buckets and redelivers their entries in one command, each entry once
+    run      removes all due buckets and redelivers their entries in one command. An entry that is in several of these
+             buckets is redelivered once
     ack      leaves the tracker unchanged; the broker ignores a redelivery request for an acknowledged message
     close    removes all pending nacks; later nacks are rejected
 
@@ -15,17 +16,17 @@ The tracker stores entries: the batch index of a message is dropped, and redeliv
 batch-index acks, the broker and the consumer omit the entry's acknowledged messages. Nacks of one entry in different
 buckets are independent: each bucket redelivers the entry in the run that removes the bucket.
 
-State: the monotonic clock, the offset of the wall clock, the buckets by time with their entries sorted by position,
-the timer's deadline, retained message ids and chunked messages (model/negative_acks/message_ids.py), and the shape of
+State: the monotonic clock, the offset of the wall clock, the status, the buckets by time with their entries sorted by
+position, the timer's deadline, retained message ids and chunked messages (model/negative_acks/message_ids.py), and
 the Go client's AVL tree (model/negative_acks/avl_tree.py). Times are in units of `Config.clock_unit`.
 
 Differences from the shipped clients (each a rule of `Config`; see `fuzz/defects/negative_acks.toml`):
-  * a nack that is due before all others re-arms the timer, so redelivery is not late;
+  * a nack whose bucket is due before the timer's deadline re-arms the timer, so redelivery is not late;
   * a nack never postpones the timer;
   * due times follow the monotonic clock, so a wall clock step does not move them;
   * the precision bits are bits of a time in milliseconds;
   * the minimum delay applies to backoffs, too; negative delays and negative ids are rejected;
-  * a run removes all due buckets, and a redelivery command has each entry once;
+  * a run removes all due buckets, and redelivers an entry of several due buckets once;
   * a closed tracker stays closed, and a timer task that runs after close does nothing;
   * all chunks of a nacked chunked message are redelivered, whatever the class of the nacked message id.
 
@@ -62,7 +63,7 @@ class Config(NamedTuple):
 
     #: time of both clocks when the tracker is constructed, in clock units
     initial_time: Annotated[int, AtLeast(0)] = 0
-    #: delay of a nack without a backoff; the consumer's default is the same in 4.0, 4.1, 4.2 and 5.0
+    #: delay of a nack without a backoff
     redelivery_delay_ms: Annotated[int, AtLeast(0), Setting("negativeAckRedeliveryDelay", 60_000)] = 60_000
     #: a bucket is 2^precision_bits `precision_unit`s long; the Java and Go builders accept every nonnegative value
     precision_bits: Annotated[int, Between(0, 40), Setting("negativeAckPrecisionBitCnt", (("4.1", 8),))] = 8
@@ -102,12 +103,13 @@ class Config(NamedTuple):
         Literal["milliseconds", "clock_units"],
         Rule(Origin.READ, {"clock_units": "trimLowerBit on nanoseconds in C++ since apache/pulsar-client-cpp#497"}),
     ] = "milliseconds"
-    #: how the timer is armed. "when_idle": a nack does not re-arm an armed timer
-    #: first_bucket           always for the first bucket time
-    #: delay_when_idle        by a nack, with the nack's delay; by a run, for the first bucket time
-    #: interval_when_idle     by a nack and, if nacks were pending, by a run, with an interval
-    #: interval_on_each_nack  by each nack and, if nacks were pending, by each run, with an interval
-    #: ticker                 not at all: the timer fires at every interval from construction on
+    #: the timer's deadline after a nack and after a run
+    #: first_bucket           nack: when its bucket is due, if no timer is armed or the deadline is later. run: when the
+    #:                        first remaining bucket is due
+    #: delay_when_idle        nack: now + its delay, if no timer is armed. run: as with first_bucket
+    #: interval_when_idle     nack: now + interval, if no timer is armed. run: now + interval, if nacks were pending
+    #: interval_on_each_nack  nack: now + interval. run: as with interval_when_idle
+    #: ticker                 unchanged: the timer fires at every interval from construction on
     #: An interval is a third of the delay of a nack by message id; except for a ticker, at least a third of the minimum
     #: delay
     timer: Annotated[
@@ -136,8 +138,8 @@ class Config(NamedTuple):
     due_at_bucket_time: Annotated[bool, Rule(Origin.RECORDED, {False: f"triggerRedelivery in {JAVA_OLD}"})] = True
     #: which due buckets a run removes: all, or those that an iteration over the AVL tree visits while it removes keys
     due_buckets: Annotated[Literal["all", "avl_walk"], Rule(Origin.RECORDED, {"avl_walk": f"track in {GO}"})] = "all"
-    #: what a redelivery command contains at most once. `message_id`: the command may have the retained id and the plain
-    #: id of an entry (see `retained_ids`). `nothing`: the command has one id for each due bucket of an entry
+    #: what a redelivery command has at most once, apart from the ids of chunks. `message_id`: it may have the retained
+    #: id and the plain id of an entry (see `retained_ids`). `nothing`: it has one id for each due bucket of an entry
     unique_in_command: Annotated[
         Literal["entry", "message_id", "nothing"],
         Rule(Origin.RECORDED, {"message_id": f"triggerRedelivery in {JAVA}", "nothing": f"track in {GO}"}),
@@ -329,7 +331,7 @@ def without_entry(buckets: tuple[Bucket, ...], entry: Position) -> tuple[Bucket,
 
 
 def with_single_nack(cfg: Config, s: State, time: int, entry: Position) -> tuple[Bucket, ...]:
-    """Returns the buckets after a nack under rules that keep one nack of an entry (`repeated_nack` is not both)."""
+    """Returns the buckets after a nack, if `repeated_nack` is not `both`: one nack of each entry stays pending."""
     pending = [bucket.time for bucket in s.buckets if entry in bucket.entries]
     if pending and (cfg.repeated_nack == "first" or (cfg.repeated_nack == "earliest_due" and min(pending) <= time)):
         return s.buckets
@@ -343,9 +345,9 @@ def timer_for_bucket(cfg: Config, s: State, time: int) -> int:
 
 
 def timer_after_nack(cfg: Config, s: State, time: int, delay: int) -> int | None:
-    """Returns the timer's deadline after an entry was added to a bucket (`add`, `scheduleTimer`).
+    """Returns the timer's deadline after a nack with this bucket time and delay (`add`, `scheduleTimer`).
 
-    With the default rules, a nack in an earlier bucket makes the deadline earlier, and no nack postpones it.
+    With `repeated_nack` `first` or `earliest_due`, the buckets may lack the nack; it counts for the timer all the same.
     """
     if s.status == "closed":
         return s.timer  # a nack after close arms no timer, even if it is accepted (`after_close`)
@@ -441,7 +443,7 @@ def nack(
     if s.status == "new":
         s = s._replace(status="open")
     if cfg.negative_ids == "ledger_fails" and entry.ledger < 0:
-        # Java creates `nackedMessages` before it builds the message id, so the tracker is open after this failure.
+        # Java creates `nackedMessages`, and then fails to add the entry. So the tracker is open after this failure.
         return s, Failed("illegal_argument", f"the ledger id {entry.ledger} is negative")
     time = bucket_time(cfg, s.now + s.wall_offset + delay)
     both = cfg.repeated_nack == "both"
@@ -551,9 +553,9 @@ def step_wall_clock(cfg: Config, s: State, by: Annotated[int, InUnit("clock_unit
 
 @negative_acks.canonical_form
 def canonical(cfg: Config, s: State) -> State:
-    """Sets both clocks to the wall clock modulo the bucket length; all other times keep their distance.
+    """Sets both clocks to the wall clock modulo the bucket length. The tracker behaves the same after this shift.
 
-    The tracker behaves the same after such a shift.
+    Bucket times keep their distance from the wall clock, the timer's deadline from the monotonic clock.
     """
     unit = 1 if cfg.precision_unit == "clock_units" else UNITS_PER_MS[cfg.clock_unit]
     clock = s.now + s.wall_offset
