@@ -125,7 +125,8 @@ MarkDeletedBefore(a, n) ==
 \* The mark-delete position advances over deleted entries.  The ack sets of these entries are dropped.
 WithMarkDeleteAdvanced(a) == IF a.first_unacked \in a.deleted THEN MarkDeletedBefore(a, a.first_unacked) ELSE a
 
-\* The messages that an ack leaves unacknowledged: {} if the ack is for the whole entry, None if the ack has no effect.
+\* The messages that an ack leaves unacknowledged: {} if the ack is for the whole entry, None if the ack set has no
+\* effect.
 RequestedMask(batch_index_acks, words) ==
   IF ~IsGiven(words) THEN {}
   ELSE IF batch_index_acks \/ (MaskOf(words) = {} /\ zero_words_mean_whole) THEN MaskOf(words) ELSE None

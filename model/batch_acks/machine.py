@@ -245,7 +245,8 @@ def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | 
     The mark-delete position advances to the entry or, if the ack set leaves messages of the entry, to the previous
     entry; then over individually deleted entries. An ack fails if its position has no entry, if its ack set has a bit
     beyond the batch, or if the mark-delete position would move back. If `cumulative_ack_is_validated_first` is false, a
-    failed ack can leave its ack set in memory. Returns the number of newly acknowledged messages.
+    failed ack can leave its ack set in memory. Returns by how many the unacknowledged messages decrease; with
+    `cumulative_sets` "replace_if_further", the number can be negative.
     """
     entry = entry_number(s.ledgers, position)
     wrong = ack_error(cfg, s, entry, position, ack_set)
@@ -436,9 +437,9 @@ def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> 
     """`asyncResetCursor`: reading restarts at an entry or after the last one.
 
     After a reset with an ack set, the messages of the entry with a set bit are unacknowledged, and the other messages
-    are acknowledged. An ack set without a set bit is rejected. If batch-index acks are disabled, the ack set has no
-    effect. A reset to the position after the last entry takes no ack set. Returns a ticket. The reset completes or
-    fails when the write with this ticket ends; until then, memory does not change.
+    are acknowledged. An ack set whose words are all 0 is rejected, and so is an ack set after the last entry; an ack
+    set without words counts as none. If batch-index acks are disabled, the ack set has no effect. Returns a ticket. The
+    reset completes or fails when the write with this ticket ends; until then, it does not change memory.
     """
     entry = entry_number(s.ledgers, position)
     if entry is None and position == position_of(s.ledgers, entry_count(s)) and not ack_set:

@@ -1,10 +1,12 @@
 """Acknowledgements of a cursor: settings, rules and state, and functions on acknowledgements and records.
 
-Entries are numbered from 0 across all ledgers; an empty ledger takes no entry number. An entry is *deleted* if all its
-messages are acknowledged. The *remaining* messages of an entry are the unacknowledged ones. The acknowledgements are a
-triple (`Acks`), in memory and in records:
+Entries are numbered from 0 across all ledgers; an empty ledger takes no entry number. An entry is *deleted* if it is at
+or before the mark-delete position, or individually deleted; with the default rules, if and only if all its messages are
+acknowledged. The *remaining* messages of an entry are the unacknowledged ones. The acknowledgements are a triple
+(`Acks`), in memory and in records:
 
-    first_unacked  the first entry after the mark-delete position. Between steps, this entry is not deleted
+    first_unacked  the first entry after the mark-delete position. Between steps, this entry is not deleted, except
+                   after a list that took effect in part (`lists_are_atomic` is false)
     deleted        a mask: bit n is set if entry n is individually deleted (`individualDeletedMessages`); the bits of
                    entries before `first_unacked` are clear
     partial        the entries with an ack set (`batchDeletedIndexes`), each with the mask of its remaining messages
@@ -75,8 +77,8 @@ class Config(NamedTuple):
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})
     ] = True
     #: whether every individual ack that changes memory makes the cursor dirty, also one that changes only ack sets.
-    #: Otherwise `asyncDelete` makes the cursor dirty if and only if some entry is individually deleted, by this list or
-    #: by an earlier one, before the mark-delete position advances; whether memory changes does not matter
+    #: Otherwise `asyncDelete` makes the cursor dirty if and only if `individualDeletedMessages` is not empty before
+    #: the mark-delete position advances, whether or not the list changes memory
     partial_acks_are_dirty: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete, master 2026-07"})
     ] = True
@@ -116,7 +118,7 @@ class Config(NamedTuple):
 
 
 class Partial(NamedTuple):
-    """An entry with an ack set: some of its messages are acknowledged, but not all."""
+    """An entry with an ack set. With the default rules, some of its messages are acknowledged, but not all."""
 
     entry: int
     remaining: int  # mask of the remaining messages
@@ -229,7 +231,7 @@ def size_of(cfg: Config, entry: int) -> int:
 
 
 def is_deleted(acks: Acks, entry: int) -> bool:
-    """Returns whether every message of an entry is acknowledged."""
+    """Returns whether an entry is at or before the mark-delete position, or individually deleted."""
     return entry < acks.first_unacked or bool(acks.deleted >> entry & 1)
 
 
@@ -290,8 +292,8 @@ def with_mark_delete_advanced(acks: Acks) -> Acks:
 def requested_mask(cfg: Config, batch_acks: bool, ack_set: AckSet | None) -> int | None:
     """Returns the mask of the messages that an ack leaves unacknowledged.
 
-    The mask is 0 if the ack is for the whole entry. The result is None if the ack has no effect: batch-index acks are
-    disabled, and the ack has an ack set that does not count as the whole entry (`zero_words_mean_whole`).
+    The mask is 0 if the ack is for the whole entry. The result is None if the ack set has no effect: batch-index acks
+    are disabled, and the ack set does not count as the whole entry (`zero_words_mean_whole`).
     """
     if not ack_set:
         return 0
