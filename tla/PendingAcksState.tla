@@ -277,7 +277,7 @@ WithoutAcked(index, first_unacked) ==
 EntriesOf(records) == {p.entry : p \in UNION {Members(r.acks) : r \in Members(records)}}
 
 \* log_deletion "ended_transactions" (PIP-160's text): the log without the records of each ended transaction, up to its
-\* commit or abort.
+\* last commit or abort.
 WithoutEndedRecords(entries) ==
   LET flat == Joined(entries)
       Before(k) == Len(Joined(SubSeq(entries, 1, k - 1)))

@@ -36,7 +36,7 @@ CONSTANTS
 VARIABLES
   cluster,  \* of each broker [new, flag]: whether it has PIP-160, and whether its flag is on
   logs      \* of each store [owner, batching, ledgers, last_batched_ledger]: the broker that has the store open, or
-            \* None; the flag as read at open; its ledgers; the recorded last ledger that may hold batches, or None
+            \* None; whether it writes batches; its ledgers; the recorded last ledger that may hold batches, or None
 
 \* An undeleted entry is [batch, open, ended]: the number of records of the batch (0 for a plain entry, which has one),
 \* and the numbers of undeleted records of open and of ended transactions.

@@ -163,8 +163,8 @@ AfterRecordTask(s, record) ==
      ELSE IF FlushThrows(s) THEN s
      ELSE With(Flushed(s), Then)
 
-\* The task of the timer (a tick): flushes the buffer.  If the writer is open, the tick re-arms the timer; with
-\* delay_from "first_record", only if the flush left records.
+\* The task of the timer (a tick): flushes the buffer, unless the writer is closed.  If the writer is open, the tick
+\* re-arms the timer; with delay_from "first_record", only if the flush left records.
 AfterTick(s) ==
   LET Rearmed(t) == IF t.status = "open" /\ (delay_from = "tick" \/ t.buffer # <<>>)
                     THEN [t EXCEPT !.timer = max_delay_ms] ELSE t
@@ -272,7 +272,7 @@ Become(given) ==
     /\ next_entry' = s.next_entry
     /\ log' = s.log
 
-\* An open writer with an empty buffer.  A free-running timer is armed.
+\* An open writer with an empty buffer.  The free-running timer of a batching writer is armed.
 Init == /\ status = "open"
         /\ tasks = <<>>
         /\ buffer = <<>>

@@ -251,7 +251,7 @@ def ack_cumulative(cfg: Config, s: State, txn: Txn, entry: Number, ack_set: Numb
     """
     ack, everything = PositionAck(entry, ack_set or None), all_messages(cfg, entry)
     invalid = ack_set_error(cfg, entry, ack_set)
-    # `(ack_set & -ack_set) - 1` has the bits below the lowest set bit. With them, only the tail of a batch is all of it
+    # `(ack_set & -ack_set) - 1`: all bits below the lowest set bit. A tail and these bits together are the whole batch
     if not invalid and ack.ack_set is not None and ack.ack_set | (ack.ack_set & -ack.ack_set) - 1 != everything:
         invalid = f"ack_set is {ack_set}, which does not leave the tail of the batch"
     if invalid:
@@ -350,7 +350,8 @@ def with_pending_ack(s: State, record: LogRecord) -> State:
 def with_low_watermark(cfg: Config, s: State, low_watermark: int, had_individual_acks: bool) -> State:
     """`handleLowWaterMark`: raises the low watermark and starts the aborts of `stale_txns` (#15530, #15592).
 
-    `had_individual_acks`: the commit or abort that carries the low watermark has ended individual acks.
+    `had_individual_acks`: the commit or abort that carries the low watermark has ended individual acks. Otherwise, with
+    `low_watermark_aborts` "from_first", nothing happens.
     """
     if cfg.low_watermark_aborts == "from_first" and not had_individual_acks:
         return s
@@ -364,9 +365,9 @@ def with_low_watermark(cfg: Config, s: State, low_watermark: int, had_individual
 def stale_txns(cfg: Config, s: State) -> list[int]:
     """Returns the transactions that are now to be aborted: they have pending acks, and an id up to the low watermark.
 
-    A transaction whose abort is already buffered or in flight is left out. With `low_watermark_aborts` "from_first",
-    only the first transaction of `individual_acks` is considered, and only if no internal abort is buffered or in
-    flight.
+    With `low_watermark_aborts` "all", transactions whose abort is buffered or in flight are left out. With
+    "from_first", only the first transaction of `individual_acks` is considered, and none while an internal abort is
+    buffered or in flight.
     """
     txns = [each.txn for each in s.individual_acks]
     aborts = [request for request in buffered_or_in_flight(s) if request.record.op == "abort"]
@@ -646,9 +647,9 @@ def canonical(cfg: Config, s: State) -> State:
 
 @pending_acks.observation
 def observe(cfg: Config, s: State) -> dict[str, object]:
-    """Returns the status, the acknowledged and pending messages as masks, and the log's size and index.
+    """Returns the status, the acknowledged and pending messages as masks, the log's size and index, and open requests.
 
-    `acknowledged` has only messages after the mark-delete position.
+    `acknowledged` has only messages after the mark-delete position. `requests` counts also internal ones.
     """
     # the entry after the last individually deleted one, and for each ack set the entry after it
     after_acked = [s.cursor.deleted.bit_length(), *[p.entry + 1 for p in s.cursor.partial]]

@@ -365,7 +365,10 @@ def without_prefix(s: State, count: int) -> State:
 
 
 def without_pending_state(cfg: Config, s: State) -> State:
-    """Returns the state without the handle's memory, and with the progress of the replay reset."""
+    """Returns the state without the handle's memory and without the progress of a replay.
+
+    Without `replay_rewinds`, the read position of the log's cursor stays.
+    """
     return s._replace(
         read_position=0 if cfg.replay_rewinds else s.read_position,
         log_index=empty_index(log_index_backoff(cfg)),

@@ -171,7 +171,7 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """Returns an open writer with an empty buffer. If the timer is free-running, it is armed."""
+    """Returns an open writer with an empty buffer. The free-running timer of a batching writer is armed."""
     ticks = is_batching(cfg) and cfg.delay_from == "tick"
     timer = cfg.start + cfg.max_delay_ms if ticks else None
     return State(

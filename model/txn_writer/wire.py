@@ -116,7 +116,7 @@ RECORDS = Metric(
     buckets=(10, 50, 100, 200, 500, 1000),
 )
 #: Bytes of the records, without the header of the batch. PIP-160 prints the bucket 102400 (100 KiB) as 12400. The last
-#: bucket is not 1 MiB, although PIP-160 says "1 MB".
+#: bucket is not 1 MiB, although PIP-160 says "1MB".
 SIZE = Metric(
     "_batched_log_entry_size_bytes",
     "_batch_size_bytes",
