@@ -27,9 +27,11 @@ _HEAD = """# Known defects
 These are defects of Apache Pulsar and of proposals, the most severe first. The heading of a defect has its component
 (a modelled part of Pulsar) and an id. The text describes the symptom, the mechanism and the consequence. Below it are
 
-- **versions**: the affected versions; "master 2026-07" is Pulsar's master branch in July 2026. In parentheses is how we
-  know of the defect: `recorded` (traces of the real class show it), `observed` (a real client or broker did it), `read`
-  (in the source) or `inferred` (from other rules). Then comes a profile (a model of one version) that has the defect;
+- **versions**: the affected versions; "master 2026-07" is Pulsar's master branch in July 2026. A range that ends there
+  or with master 2026-09 ends with the newest source that we know. The defect is repaired only if the text says so. In
+  parentheses is how we know of the defect: `recorded` (traces of the real class show it), `observed` (a real client or
+  broker did it), `read` (in the source) or `inferred` (from other rules). Then comes a profile (a model of one version)
+  that has the defect;
 - **upstream**: the issue or pull request, if we know one;
 - **violates**: the property that fails under this profile, and the rules of the profile that cause the failure.
   `brokerproof subjects COMPONENT` describes the properties and rules.

@@ -575,7 +575,11 @@ later = batch_acks.profile(
 )
 
 before_25047 = shipped.config._replace(queue_applies="all")
-pulsar_4_0 = batch_acks.release("4.0", rules=before_25047, about="pulsar-2026-07 before apache/pulsar#25047")
+pulsar_4_0 = batch_acks.release(
+    "4.0",
+    rules=before_25047,
+    about="pulsar-2026-07 before apache/pulsar#25047; an empty ack set as since 4.0.6 (apache/pulsar#24406)",
+)
 pulsar_4_1 = batch_acks.release("4.1", rules=before_25047, about="pulsar-2026-07 before apache/pulsar#25047")
 pulsar_4_2 = batch_acks.release("4.2", rules=shipped.config, about="pulsar-2026-07")
 pulsar_5_0 = batch_acks.release("5.0", rules=later.config, about="pulsar-2026-09")

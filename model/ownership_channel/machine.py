@@ -142,16 +142,21 @@ release_3_1 = ownership_channel.profile(
     "shipped rules of the first releases, system topic only",
     release_4.config._replace(
         metadata_put="compare_and_set",
-        monitor_removes="any",
+        unregistered_broker_parks=True,
         source_of_owned_is_orphan=True,
         lookup_at_source="parked",
         election_is_rechecked=False,
     ),
 )
+release_3_0_2 = ownership_channel.profile(
+    "pulsar-3.0.2",
+    "pulsar-3.1.0 with apache/pulsar#21213 and without its repair #21721: the monitor removes every old record",
+    release_3_1.config._replace(monitor_removes="any"),
+)
 early = ownership_channel.profile(
     "master-2023-03",
     "master after apache/pulsar#19683 (transfer order) and before #20110: version gaps are rejected",
-    release_3_1.config._replace(monitor_removes="semi_terminal", version_gap="rejected"),
+    release_3_1.config._replace(version_gap="rejected"),
 )
 proposal = ownership_channel.profile(
     "pip-192",
