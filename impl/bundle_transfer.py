@@ -48,7 +48,7 @@ class _Session:
 
 
 class _Ledger:
-    """A ledger. Its topic object has its unconfirmed entries (`adds`); when this object is gone, `left` has them."""
+    """A ledger. The writer's topic object has the unconfirmed entries (`adds`); once it is removed, `left` has them."""
 
     __slots__ = ("left", "sealed")
 
@@ -405,7 +405,7 @@ class BundleTransfer:
         return _NO_ADD if o is None or not o.adds else self._fail_add(t, broker, o)
 
     def _fail_add(self, t: _Topic, broker: int, o: _Object) -> Failed:
-        """Fails all adds in flight. Clients of an open topic get a close command without address, others no answer."""
+        """Fails all adds in flight. An open topic is removed, and its clients get a close command without address."""
         if o.phase == "open":
             t.disconnect(broker, None)
             t.abandon(o)
@@ -415,7 +415,7 @@ class BundleTransfer:
         return Failed("write", "the add failed")
 
     def close_ledger(self, topic: int, broker: int) -> Refused | int:
-        """Seals the ledger. Returns the number of dropped adds."""
+        """Persists the cursor (`keep_cursor`) and seals the ledger. Returns the number of dropped adds."""
         t = self._topics[topic]
         o = t.objects[broker]
         if o is None or o.phase != "closing":

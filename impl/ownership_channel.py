@@ -3,7 +3,7 @@
 Implements the `reference` rules and all settings of `model/ownership_channel`. The log is never trimmed; each broker
 has a read position. Requests and stale records are sets of bundles; clean-ups are a table by target.
 
-Reading a message costs O(1), a jump O(unread messages), and any other action at most O(brokers + bundles + handlers).
+Reading a message costs O(1), a jump over n messages O(n log n), any other action O(brokers + bundles + handlers).
 While a broker runs clean-ups, each record that it applies, and each start of a clean-up, costs O(bundles) more for each
 of them.
 """
@@ -187,8 +187,8 @@ class OwnershipChannel:
         """Puts a record into a broker's view, calls the handler, and ends the clean-ups that are done.
 
         A record that is not in flight completes the parked lookup. An Owned record with a source, a Free, Deleted or
-        Init record, and a tombstone complete the pending unload. In a disabled channel, a record that is not forced
-        only ends the parked lookup.
+        Init record, and a tombstone complete the pending unload. In a disabled channel, a tombstone or a record that is
+        not forced only ends the parked lookup.
         """
         at = self._brokers[broker]
         at.view[bundle] = data

@@ -170,7 +170,7 @@ def topic_is_opened_by_its_owner(cfg: Config, before: State, event: Event, after
 
 @always(bundle_transfer, on=("open_topic",))
 def load_fences_no_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that has read every override, and opens a topic, does not fence the newest owner's ledger."""
+    """A broker that has applied every override, and opens a topic, does not fence the newest owner's ledger."""
     r, broker = newest(before), event.arguments["broker"]
     fenced = [b for b in writers(before.topics[event.arguments["topic"]]) if b != broker]
     has_unread_override = any(unread.forced for unread in before.records[before.brokers[broker].view + 1 :])
@@ -200,7 +200,7 @@ def owned_is_appended_by_destination(cfg: Config, before: State, event: Event, a
 
 @always(bundle_transfer, on=("override",))
 def override_spares_registered_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If the newest record is Owned, the leader's clean-up replaces the owner only if the owner is not registered."""
+    """If the newest record is Owned, `override` replaces the owner only if the owner is not registered."""
     r = newest(before)
     return not happened(event) or r.state != "owned" or not before.brokers[r.dst].registered
 
@@ -331,7 +331,8 @@ def restarted_broker_resumes_its_duty(cfg: Config, before: State, event: Event, 
 # ---- sessions ------------------------------------------------------------------------------------------
 
 #: By topic and client: the sequence id after the last send that the broker processed in the client's session, or None
-#: before the first send; and whether the broker ignored a send of the session. The elements of consumers are not used.
+#: before the session's first send; and whether the broker ignored a send of the session. In the first session, the
+#: expected id is 0 from the start. The elements of consumers are not used.
 Sessions = tuple[tuple[tuple[int | None, bool], ...], ...]
 
 
@@ -417,7 +418,7 @@ def registrations(cfg: Config, value: Registrations, before: State, event: Event
 
 @always(bundle_transfer, history=(registrations,))
 def broker_reads_channel_before_it_opens_topic(cfg: Config, s: State, value: Registrations) -> bool:
-    """A broker opens a topic only after it has read every record that existed when it last registered."""
+    """A broker opens a topic only if its view is no older than the newest record when it last registered."""
     _, opened_with_older_view = value
     return not opened_with_older_view
 

@@ -226,7 +226,7 @@ def handler_begins_only_at_broker_that_has_to_act(cfg: Config, before: State, ev
             actor = data.source_broker if is_of_source else data.dst_broker if data.state == "Assigning" else None
         if (BundleRecord(bundle, data) in begun) != (actor == event.arguments["broker"]):  # type: ignore[arg-type]
             return False
-    # no handler begins for another record
+    # no more handlers begin than records change
     return len(begun) <= len(list(view_changes(before, event, after)))
 
 
@@ -274,8 +274,8 @@ def record_that_is_not_in_flight_ends_requests(cfg: Config, before: State, event
     """A new record in a broker's view ends a parked lookup, unless the record is Releasing, Assigning or Splitting.
 
     The record also ends a pending unload if the bundle is transferred, freed or deleted, or if the bundle's record is
-    removed. Exception: a disabled channel ignores a record that is not forced. An ignored record ends every parked
-    lookup of the bundle and no pending unload.
+    removed. Exception: a disabled channel ignores a tombstone and a record that is not forced. An ignored record ends
+    the bundle's parked lookup and no pending unload.
     """
     if isinstance(event.outcome, Refused):
         return True

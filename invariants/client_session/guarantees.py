@@ -11,7 +11,7 @@ from invariants.properties import Event, always, eventually, history, sometimes
 from model.client_session.machine import client_session
 from model.client_session.state import Config, State
 
-#: The steps of the client, of its application, and of a broker that accepts every request and has no faults.
+#: Steps of the client, of its application, and of a broker that accepts every request and has no faults.
 FAIR = ("connect", "accept", "handle", "store", "finish_transfer", "dispatch", "receive", "acknowledge", "flush")
 
 # ---- accessors -----------------------------------------------------------------------------------------
@@ -209,7 +209,7 @@ def permits_are_conserved(cfg: Config, s: State) -> bool:
 
 @always(client_session)
 def half_a_queue_of_permits_is_returned(cfg: Config, s: State) -> bool:
-    """A ready consumer holds back fewer permits than half of its receiver queue."""
+    """A ready consumer holds back fewer permits than half of its receiver queue (rounded down, at least 1)."""
     return s.consumer.link.phase != "ready" or s.consumer.available_permits < max(1, cfg.receiver_queue_size // 2)
 
 
@@ -348,7 +348,7 @@ def arriving_message_is_dropped(cfg: Config, before: State, event: Event, after:
 
 @sometimes(client_session, on=("flush",))
 def ack_is_lost(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Acks reach a broker that has closed the session."""
+    """Acks are sent to a broker that has no session of the consumer."""
     return happened(event) and before.consumer.link.session != "open"
 
 

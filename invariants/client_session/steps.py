@@ -1,7 +1,7 @@
 """What each step of the protocol changes, what it returns, and when it is refused, under the rules of the reference.
 
-These properties determine the links, producer, consumer and subscription after every step. `guarantees.py` has the
-guarantees to the application.
+These properties determine the links, producer, consumer and subscription after every step, except permits and
+`published`. `guarantees.py` has the guarantees to the application, and the sum of the permits.
 """
 
 from __future__ import annotations
@@ -369,10 +369,10 @@ def consumer_changes_only_by_its_steps(cfg: Config, before: State, event: Event,
     """The consumer's queue, received messages and acks change only as each step says.
 
     The application receives the queued messages in order, and acknowledges or nacks each of them once. A connection
-    attempt and a redelivery of all messages empty the queue. Without index acks, acknowledged messages are tracked
-    until their batch is complete; then the batch's ack is grouped until the next flush. With index acks, each ack is
-    grouped at once. A cumulative ack replaces the acks that it covers. When a redelivered batch arrives,
-    the messages that its ack set excludes become tracked.
+    attempt and a redelivery of all messages empty the queue. With index acks, each ack is grouped until the next flush.
+    Without index acks, acknowledged messages are tracked until their batch is complete; then the batch's ack is
+    grouped. When messages of a batch are queued, exactly the messages that its ack set excludes are tracked. A
+    cumulative ack replaces the acks that it covers.
     """
     c, name, reply = before.consumer, event.name, handled_reply(before, event)
     queue, cumulative = c.queue, c.cumulative
