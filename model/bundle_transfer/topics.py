@@ -123,14 +123,15 @@ def confirm(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) -> 
     """`OpAddEntry.addComplete`: the bookies confirm the oldest add in flight.
 
     If the session of the add is still attached, the broker sends the producer a receipt. If another broker has fenced
-    the ledger, the add fails instead (`after_failed_add`). Returns the sequence id.
+    the ledger, the add fails instead (`after_failed_add`); but without `recovery_seals_ledger`, an entry that recovery
+    did not find is confirmed, although the entry is lost. With `drained_topic_reopens`, the last add of a closing topic
+    opens the topic again. Returns the sequence id.
     """
     t = s.topics[topic]
     o = t.objects[broker]
     if o is None or not o.adds:
         return refused(s, "not_enabled", "no add is in flight")
     entry, live = o.adds[0]
-    # without `recovery_seals_ledger`, an entry that recovery did not find is confirmed, although the entry is lost
     if not o.writable and (cfg.recovery_seals_ledger or entry in t.log):
         return after_failed_add(cfg, s, topic, broker)
     phase = o.phase
@@ -156,7 +157,8 @@ def fail_add(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) ->
 def after_failed_add(cfg: Config, s: State, topic: int, broker: int) -> tuple[State, Failed]:
     """Returns the state after all adds in flight failed.
 
-    An open topic is removed from the cache, and its clients get a close command without address. With
+    An open topic is removed from the cache, and its clients get a close command without address. (In Pulsar only if the
+    ledger was fenced; after any other failure the topic stays, and only its producers are disconnected.) With
     `sends_ignored_while` "fenced", an open topic is fenced instead. The clients of a topic in transfer get no answer;
     with `failed_write_disconnects`, they get a close command.
     """

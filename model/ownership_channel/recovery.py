@@ -16,9 +16,9 @@ Simplifications, under every profile:
   * One run of the monitor schedules clean-ups of both brokers of a record. `monitorOwnerships` schedules the clean-up
     of the source, and in its next run the clean-up of the destination.
   * A clean-up begins even if no broker is elected leader. `doCleanup` skips it then, also at shutdown.
-  * An override names the brokers that `replacement` explains. Before apache/pulsar#23064, the target also became the
-    source when its clean-up overrode an Assigning or Releasing record, and a stuck Releasing bundle returned to its
-    source.
+  * Except for rules of `Config`, clean-ups and overrides are the same in every version. Before apache/pulsar#23064, a
+    clean-up did not check the health of its target, the target became the source in each override but that of a
+    Splitting record, and the monitor returned a stuck Releasing bundle to its source.
 """
 
 from __future__ import annotations
