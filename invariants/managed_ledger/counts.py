@@ -306,7 +306,7 @@ def new_differences(before: State, after: State) -> list[int]:
 
 @sometimes(managed_ledger, on=("connect",), given=with_counts)
 def connected_cursor_is_not_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cursor becomes active and will read cached entries whose expected read counts do not include it."""
+    """A connection activates or rewinds a cursor, which will read cached entries; their counts do not rise."""
     return any(each < 0 for each in new_differences(before, after))
 
 
@@ -332,7 +332,7 @@ def entry_deleted_before_its_read_remains_counted(cfg: Config, before: State, ev
 def entry_of_failed_read_remains_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After a failed storage read, a request gives its cached copies back, and the counts of these entries do not fall.
 
-    The request then reads all its entries from storage.
+    The request then reads its whole range again.
     """
     return not event.arguments["success"] and any(each > 0 for each in new_differences(before, after))
 

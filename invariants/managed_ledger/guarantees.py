@@ -367,7 +367,7 @@ def storage_read_is_shared(cfg: Config, before: State, event: Event, after: Stat
 
 @sometimes(managed_ledger, on=("do_cache_eviction",), given=with_counts)
 def expected_reads_extend_ttl(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An expired entry stays cached because reads of it are expected."""
+    """The periodic task requeues an entry with expected reads."""
     was = cached(before)
     return any(e.requeue_count > was[p].requeue_count for p, e in cached(after).items() if (e.expected_reads or 0) > 0)
 
