@@ -138,7 +138,7 @@ def name_refers_to_cursor_added_last(cfg: Config, before: State, event: Event, a
 
 @always(active_cursors, on=QUERIES)
 def query_changes_no_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A query changes nothing, except that it may apply pending updates to the linked list of cursors."""
+    """A query changes nothing, except that it may flush the linked list."""
     return bool(after._replace(nodes=before.nodes) == before)
 
 

@@ -139,7 +139,7 @@ def live_entry_is_mapped(cfg: Config, s: State) -> bool:
 
 @always(cache_steps)
 def lock_has_at_most_one_holder(cfg: Config, s: State) -> bool:
-    """At most one thread holds the lock of a wrapper."""
+    """At most one thread holds the lock of a wrapper. The lock that an eviction holds at `unmap` is not checked."""
     return len(set(locked_wrappers(s))) == len(locked_wrappers(s))
 
 
@@ -188,7 +188,7 @@ def lookup_returns_requested_position_only(cfg: Config, before: State, event: Ev
 
 @always(cache_steps, on=("recycle",))
 def recycled_wrapper_is_cleared(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A recycled wrapper has no key; its `accessed` and `released` are false."""
+    """The step `recycle` leaves its wrapper without key, with `accessed` and `released` false."""
     if not is_accepted(event) or before.eviction.wrapper is None:
         return True
     w = after.wrappers[before.eviction.wrapper]

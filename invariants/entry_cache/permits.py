@@ -14,7 +14,7 @@ from model.machine import Refused
 def read_asks_for_its_estimated_size(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read asks for as many permits as its estimated size; if these exceed the maximum, the read gets all permits.
 
-    The estimate for each entry is the mean entry size of the ledger, at least 1, plus 64 bytes.
+    The estimate for each entry is the mean entry size of the ledger, rounded down, at least 1, plus 64 bytes.
     """
     number, estimate = before.next_request, estimated_bytes(cfg, event)
     # Both sets are empty if the read was rejected or has already failed; otherwise one of them has one element.

@@ -78,10 +78,10 @@ def request_completes_exactly_once(cfg: Config, before: State, event: Event, aft
 
 @always(entry_cache)
 def only_reads_and_replays_change_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay raises a read count by 1, the release of a copy lowers a read count by 1, and nothing else changes it.
+    """A replay raises a read count by 1, the release of a copy lowers one by 1, and nothing else changes one.
 
     An insert and a storage read may give a cached entry another handler, with another read count. A delivered entry has
-    one of these counts.
+    the count of the cached entry, of a held copy, or of a storage read.
     """
     if after.ranges is before.ranges:
         return True

@@ -181,19 +181,19 @@ def entry_was_stashed(cfg: Config, s: State) -> bool:
 
 @eventually(range_cache, fair=("advance", "time_pass"))
 def every_entry_is_eventually_evicted(cfg: Config, s: State) -> bool:
-    """When puts and lookups have stopped, time passes empty the caches, whatever the read counts are."""
+    """If only the clock advances and time passes run, these empty the caches, whatever the read counts are."""
     return not entries(s)
 
 
 @eventually(range_cache, fair=("advance", "time_pass"))
 def every_detached_wrapper_is_eventually_dropped(cfg: Config, s: State) -> bool:
-    """A time pass drops each detached wrapper, once every entry nearer to the head is expired."""
+    """If only the clock advances and time passes run, these drop all detached wrappers."""
     return None not in s.queue
 
 
 @eventually(range_cache, fair=("evict_to_watermark",), given=requeues)
 def size_check_eventually_ends_at_or_below_trigger(cfg: Config, s: State) -> bool:
-    """The size check brings the total to the trigger or below, or empties the caches, whatever the read counts are.
+    """If only size checks run, the total ends at the trigger or below, or the caches are empty, whatever the counts.
 
     This holds only if the watermark is not above the trigger, as in all scopes.
     """

@@ -1,6 +1,8 @@
 """Guarantees of the range caches and their removal queue.
 
 `model/range_cache.py` defines queue, stash, wrapper, copy, handler, read count, and the words deallocated and expired.
+`step_clock_back`, which only recordings have, can break the order of the timestamps, on which time passes rely. After
+it, `queue_timestamps_are_nondecreasing` and the properties of time passes need not be true.
 
     open copy    a copy that is not yet released
     readable     an entry is readable unless its value is deallocated (`Entry.released`)
@@ -468,8 +470,8 @@ def pass_removes_entry_when_its_requeues_are_used_up(cfg: Config, before: State,
     """A pass requeues an entry at each visit while the entry is due for requeue, and then removes the entry.
 
     A size pass first removes the entries with the fewest requeues left; among equals, the entry nearest to the head. A
-    time pass visits an entry at most once, unless the threshold is in the future. A requeue raises `requeueCount` by 1,
-    except a requeue for recent access without `access_requeue_counts`.
+    time pass visits an entry at most once, unless the threshold is in the future; that case is not checked. A requeue
+    raises `requeueCount` by 1, except a requeue for recent access without `access_requeue_counts`.
     """
     kept, live = by_key(after), [e for e in before.queue if e is not None]
     order = {(e.cache, e.position): (requeues_left(cfg, before, event, e), i) for i, e in enumerate(live)}
