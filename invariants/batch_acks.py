@@ -269,15 +269,14 @@ def added_entry_is_unacknowledged(cfg: Config, before: State, event: Event, afte
 
 
 @always(batch_acks, on=("add_entry", "roll_ledger", "begin_read", "flush", *WRITE_ENDS, *RECOVERIES, "end_read"))
-def at_most_one_read_and_one_write_in_flight(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """At most one read and one write are in flight: a second read fails, and a second write is queued.
+def second_read_fails_and_second_write_is_queued(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """While a read is in flight, a second read fails; while a read or write is in flight, a flush is queued.
 
-    The end of a read or write that is not in flight fails. A flush of a dirty cursor starts a write or, while a read or
-    write is in flight, is queued, unless the last queued operation is a flush. A flush of a clean cursor changes
-    nothing. A close fails while a read or write is in flight. A crash in which the write in flight survives fails if no
-    write is in flight. A recovered cursor is not dirty, has no operation in flight or queued, and its read position is
-    the first one after the mark-delete position. An added entry goes to the last ledger; a rollover adds an empty
-    ledger.
+    The end of a read or write that is not in flight fails. A flush of a dirty cursor starts a write or is queued, but
+    not directly behind another queued flush. A flush of a clean cursor changes nothing. A close fails while a read or
+    write is in flight. A crash in which the write in flight survives fails if no write is in flight. A recovered cursor
+    is not dirty, has no operation in flight or queued, and its read position is the first one after the mark-delete
+    position. An added entry goes to the last ledger; a rollover adds an empty ledger.
     """
     reading, writing = before.reading, before.writing is not None
     match event.name:
@@ -506,7 +505,7 @@ def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after
 
     Reading restarts at the entry of this reset. The acknowledged messages are exactly those before this entry, and
     those that the reset's ack set acknowledges. The cursor is not dirty, because the written record has these
-    acknowledgements.
+    acknowledgements, up to the limits.
     """
     resets = completed_resets(before, event)
     if not resets:

@@ -67,7 +67,7 @@ def counters_are_monotonic(cfg: Config, before: State, event: Event, after: Stat
 
 @always(legacy_manager, on=("insert",))
 def insert_at_maximum_is_rejected(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert is rejected if the total size before the insert is the maximum or more."""
+    """An insert is rejected or fails if the total size before the insert is the maximum or more."""
     return event.outcome is not True or total_bytes(before) < before.max_bytes
 
 
@@ -79,7 +79,10 @@ def insert_returns_whether_entry_was_stored(cfg: Config, before: State, event: E
 
 @always(legacy_manager, on=READS)
 def read_counts_each_entry_once_as_hit_or_miss(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A successful read counts each entry once, all as hits or all as misses; a failed read counts none."""
+    """A read counts each entry that it returns once, all as hits or all as misses.
+
+    A read with an exception of the policy returns nothing; its counts are not checked.
+    """
     if isinstance(event.outcome, Refused | Failed):
         return True
     was, now = before.counters, after.counters
@@ -219,7 +222,10 @@ def invalidation_removes_exactly_its_range(cfg: Config, before: State, event: Ev
 
 @always(legacy_manager, on=READS)
 def read_counts_the_bytes_it_returns(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A successful read adds the bytes that it returns to the hit bytes or the miss bytes; a failed read adds none."""
+    """A read adds the bytes that it returns to the hit bytes or the miss bytes.
+
+    A read with an exception of the policy is not checked.
+    """
     if isinstance(event.outcome, Refused | Failed):
         return True
     was, now, size = before.counters, after.counters, sum(n for _, n in event.outcome.entries)

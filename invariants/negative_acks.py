@@ -98,7 +98,7 @@ def valid_nack_is_accepted(cfg: Config, before: State, event: Event, after: Stat
 
 @always(negative_acks, on=("nack",))
 def negative_message_id_is_rejected(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A nack with a negative ledger or entry id is rejected and leaves the state unchanged."""
+    """A nack with a negative ledger or entry id is rejected or fails, and leaves the state unchanged."""
     return min(event.arguments["entry"]) >= 0 or (is_error(event) and after == before)
 
 
@@ -191,7 +191,10 @@ def timer_is_armed_iff_nacks_are_pending(cfg: Config, s: State) -> bool:
 
 @always(negative_acks)
 def timer_deadline_is_at_most_first_bucket(cfg: Config, s: State) -> bool:
-    """While nacks are pending, the timer's deadline is at most the first bucket time, or now if that is later."""
+    """While an open tracker has pending nacks, its timer's deadline is at most the first bucket time, or now if later.
+
+    The bucket time is taken on the monotonic clock.
+    """
     if not s.buckets or s.status != "open":
         return True
     return s.timer is not None and s.timer <= max(monotonic(s, s.buckets[0].time), s.now)
