@@ -307,7 +307,10 @@ def open_transaction_is_not_lost(cfg: Config, before: State, event: Event, after
 
 @always(txn_rollout)
 def ledgers_are_well_formed(cfg: Config, s: State) -> bool:
-    """Every store has a ledger, ledger ids increase, and every entry has an undeleted record."""
+    """Every store has a ledger, ledger ids increase, and every entry has an undeleted record.
+
+    A batch has at most as many undeleted records as it had records; a plain entry has one.
+    """
     for store in s.stores:
         ids = [ledger.id for ledger in store.ledgers]
         if not ids or ids != sorted(set(ids)):

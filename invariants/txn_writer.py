@@ -84,7 +84,7 @@ def respects_limits(cfg: Config, write: Write, sizes: list[int]) -> bool:
     """Whether the size of an entry is that of its records and header, and its records respect the limits.
 
     A plain entry has one record. Only the last record of a batch may bring the batch to max_records records or
-    max_bytes bytes. Each record of a batch has less than max_bytes bytes, so the batch has less than twice as many.
+    max_bytes bytes. Each record of a batch has less than max_bytes bytes, so a batch has at most 2 * max_bytes - 2.
     """
     size = sum(sizes)
     if write.size != size + (cfg.header_bytes if write.batched else 0):
@@ -209,10 +209,10 @@ def entry_positions_are_consecutive(cfg: Config, s: State) -> bool:
 
 @always(txn_writer)
 def entry_respects_batch_limits(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A plain entry has one record; a batch has 1 to max_records records and less than 2 * max_bytes bytes.
+    """A plain entry has one record; the records of a batch are 1 to max_records, of at most 2 * max_bytes - 2 bytes.
 
-    A batch without its last record has less than max_bytes bytes. The size of an entry is that of its records, plus the
-    header of a batch.
+    Without its last record, a batch has less than max_bytes bytes. The size of an entry is that of its records, plus
+    the header of a batch.
     """
     counts = [(entry.batched, len(entry.records)) for entry in after.log[len(before.log) :]]
     are_within_limit = all(1 <= count <= (cfg.max_records if batched else 1) for batched, count in counts)
@@ -262,7 +262,10 @@ def rollover_returns_next_ledger(cfg: Config, before: State, event: Event, after
 
 @always(txn_writer)
 def buffer_is_below_thresholds(cfg: Config, s: State) -> bool:
-    """The buffer of a writer that is not closed is below both thresholds, and `size` is the size of its records."""
+    """A writer that is not closed buffers fewer than max_records records, of less than max_bytes bytes in total.
+
+    An empty buffer is not compared. In every status, `size` is the sum of the sizes of the buffered records.
+    """
     if s.size != sum([each.size for each in s.buffer]):
         return False
     return s.status == "closed" or not s.buffer or (len(s.buffer) < cfg.max_records and s.size < cfg.max_bytes)
@@ -347,7 +350,7 @@ def buffered_record_is_flushed_within_max_delay(cfg: Config, s: State) -> bool:
 
 @always(txn_writer)
 def at_most_one_timer_or_tick_is_outstanding(cfg: Config, s: State) -> bool:
-    """At most one timer or queued tick is outstanding, and an armed timer is not overdue.
+    """At most one timer or queued tick is outstanding, and an armed timer is due after now.
 
     An open batching writer with a free-running timer has exactly one. A closed writer has no armed timer.
     """
