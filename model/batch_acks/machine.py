@@ -40,7 +40,10 @@ Not modelled:
   * the callbacks of acks. In Pulsar, an ack with a write completes when the write completes. Here an ack completes at
     once, and a write is another step;
   * pending acks of transactions (`model/pending_acks`), and the client, which groups the acks of a batch;
-  * `resetCursorInProgress`: Pulsar rejects resets and cumulative acks while a reset is pending;
+  * `resetCursorInProgress`: Pulsar rejects resets and cumulative acks while a reset is pending, and drops the queued
+    operations when the reset completes;
+  * a cumulative ack with an ack set without words: `asyncMarkDelete` takes it as an ack set whose words are all 0, and
+    every profile as an ack of the whole entry;
   * acks of a missing entry before the last entry, such as a position after the last entry of a closed ledger: every
     profile rejects them;
   * resets to a position without an entry, except the next one: Pulsar moves the reset to the next valid position, and

@@ -232,8 +232,8 @@ def has_batch_index_of_pending_entry(s: State, record: LogRecord) -> bool:
     the append completes, and throws again when that exception is handled.
 
     Not modelled: when `andAckSet` throws, `handleIndividualAck` has added the earlier positions of the list to the
-    pending acks. In Pulsar, a replay of the record also throws, and the replay fails (`replayFailed`); here a replay
-    drops the record.
+    pending acks and, if the entry is pending in another transaction, also this position to those of the transaction. In
+    Pulsar, a replay of the record also throws, and the replay fails (`replayFailed`); here a replay drops the record.
     """
     entries = [ack.entry for each in s.individual_acks for ack in each.acks if ack.ack_set is None]
     return any(ack.ack_set is not None and ack.entry in entries for ack in record.acks)

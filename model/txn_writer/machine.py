@@ -20,8 +20,9 @@ fails buffered records. The profiles `pip-160`, `size-is-a-cap` and `flush-on-cl
 Differences from the shipped writer (each a rule of `Config`; see `fuzz/defects/txn_writer.toml`):
   * a record or batch that cannot be serialised fails its callbacks;
   * the future of a second close completes with that of the first;
-  * the buffer of a closed writer is empty. The shipped writer keeps its `FlushContext` (the buffered records and their
-    callbacks), although the close has returned the object to a pool, from which another writer may have taken it.
+  * the buffer of a closed writer is empty. The shipped writer keeps the buffered records (`dataArray`). It also keeps
+    the reference to their callbacks (`FlushContext`), although the close has returned this object to a pool, from which
+    another writer may take it.
 
 Not modelled:
   * the bytes of an entry, and metrics (`model/txn_writer/wire.py` has both as data);

@@ -59,8 +59,8 @@ class Config(NamedTuple):
     second_close: Annotated[
         Literal["waits", "returns"], Rule(Origin.RECORDED, {"returns": "TxnLogBufferedWriter.close, master 2026-07"})
     ] = "waits"
-    #: the buffer of a closed writer. `empty`: the buffer has no record. `stale`: the buffer keeps its records, because
-    #: the writer still refers to the `FlushContext` that it has returned to the object pool
+    #: the buffer of a closed writer. `empty`: the buffer has no record. `stale`: the buffer keeps its records. The
+    #: shipped `close` does not clear `dataArray`, and keeps the reference to the `FlushContext` that it recycles
     closed_buffer: Annotated[
         Literal["empty", "stale"],
         Rule(Origin.RECORDED, {"stale": "TxnLogBufferedWriter.close, master 2026-07; apache/pulsar#17399"}),
