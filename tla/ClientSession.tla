@@ -14,7 +14,7 @@
 (*   messages  of the consumer are numbered from 0 through all entries;      *)
 (*             entries are numbered from 0                                   *)
 (*   sends     are numbered from 0; a message of the log has the number of   *)
-(*             its send, or -1 if an earlier session stored it               *)
+(*             its send, or -1 if an earlier producer sent it                *)
 (*   link      [phase, created, session, down]: the phase of a handler,      *)
 (*             whether it has been ready, its session at the broker, and the *)
 (*             commands in flight to it; the model explains the values       *)

@@ -11,7 +11,7 @@ StoredMessages == {log[i].message : i \in DOMAIN log} \ {-1}
 \* The index at which a message is first stored.
 FirstIndexOf(m) == CHOOSE i \in DOMAIN log : log[i].message = m /\ \A j \in 1..i - 1 : log[j].message # m
 
-\* The first `Reused` messages have sequence ids of messages that an earlier session has stored.
+\* The first `Reused` messages have sequence ids that an earlier producer has stored.  Below 0: no message has one.
 Reused == IF deduplication /\ initial_sequence_id >= 0 THEN stored - initial_sequence_id - 1 ELSE 0
 
 \* Every message that was reported stored is in the log, except a message with a reused sequence id.  The application
