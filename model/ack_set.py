@@ -15,8 +15,8 @@ unacknowledged message, and a clear bit is an acknowledged message. Missing word
 
 State: the bit sets in use, one for each open batch. `open_batch` creates a bit set and returns the number of the batch;
 later calls take this number. `recycle` removes the bit set. All batches have the same size, `batch_size`; if it is 0,
-the size is unknown. If the size is known, an index, a range or words beyond the batch are rejected. Only `next_set_bit`
-and `next_clear_bit` may begin there. The calls that take no number of a batch take ack sets of any length.
+the size is unknown. If the size is known, an index, a range or words beyond the batch are rejected, except as the begin
+of `next_set_bit` and `next_clear_bit`. The calls that take no number of a batch take ack sets of any length.
 
 A mask is an ack set as one non-negative integer of any length: bit i is message i. `model/batch_acks` and the
 transaction models use the functions on masks.

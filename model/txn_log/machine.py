@@ -201,7 +201,7 @@ def low_watermark(cfg: Config, s: State) -> Step[State, int]:
     if s.status != "ready":
         return not_ready(s)
     watermark = low_watermark_of(cfg, s)
-    # the conditional expression is the new state
+    # a pair: the state, which is the conditional expression, and the watermark
     return s if watermark <= s.reported_watermark else s._replace(reported_watermark=watermark), watermark
 
 
@@ -209,8 +209,8 @@ def low_watermark_of(cfg: Config, s: State) -> int:
     """Returns the id before that of the first ongoing transaction.
 
     If no transaction is ongoing, returns the last assigned id that a restart recovers: after a crash, every later id
-    may be assigned again. If a NEW record is pending, returns at most the id before that of the record. With
-    `empty_low_watermark` `zero`, returns 0 if no transaction is ongoing.
+    may be assigned again. The result is then also below the id of every pending NEW record. With `empty_low_watermark`
+    `zero`, returns 0 if no transaction is ongoing.
     """
     if s.txns:
         return s.txns[0].id - 1
