@@ -21,14 +21,14 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
-from fuzz.commands.subjects import SettingRow, SubjectRow, module_of, row_of
+from fuzz.commands.subjects import SettingRow, SubjectRow, row_of
 from fuzz.defects.table import all_defects, not_expressible, suspected
 from fuzz.explore.counts import counts_of
 from fuzz.platform.version import code_version
 from fuzz.prove import claims_about
 from fuzz.report.campaign import diagrams_of, page
 from fuzz.report.text import text_of
-from fuzz.subject import Subject, find_subject, subject_names
+from fuzz.subject import Subject, find_subject, module_of, subject_names
 from model.machine import Action, BadValue
 from model.values import RELEASES, describe
 

@@ -20,6 +20,8 @@ Each module of `fuzz/subjects/` has one subject, named `subject`. No engine has 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import inspect
 import pkgutil
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -189,6 +191,27 @@ def find_subject(name: str) -> Subject:
         raise BadValue(f"there is no subject {name}; there are {', '.join(subject_names())}")
     subject: Subject = importlib.import_module(f"fuzz.subjects.{name}").subject
     return subject
+
+
+def module_of(name: str) -> ModuleType:
+    """Returns the module whose docstring describes a component: `machine` of the model's package, if there is one."""
+    inner = f"model.{name}.machine"
+    is_package = getattr(importlib.import_module(f"model.{name}"), "__path__", None) is not None
+    return importlib.import_module(inner if is_package and importlib.util.find_spec(inner) else f"model.{name}")
+
+
+class Introduction(NamedTuple):
+    """What a component is: the first two paragraphs of the docstring that describes it, each as one line of text."""
+
+    title: str
+    picture: str  # a few plain sentences for a reader who knows Pulsar as an operator
+
+
+def introduction_of(name: str) -> Introduction:
+    """Returns the introduction of a component."""
+    paragraphs = (inspect.getdoc(module_of(name)) or "").split("\n\n")
+    title, picture = (" ".join(each.split()) for each in (*paragraphs, "", "")[:2])
+    return Introduction(title, picture)
 
 
 def find_profile(subject: Subject, name: str) -> Any:

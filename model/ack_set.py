@@ -1,10 +1,14 @@
 """Ack sets (PIP-54): which messages of a batch are not yet acknowledged; how ack sets are combined and compared.
 
+A producer can send several messages as one batch, which is one entry of the topic. Consumers may acknowledge the
+messages of a batch one by one. For such an entry, the broker keeps an ack set: one bit for each message, in words of 64
+bits. A set bit is an unacknowledged message, and a clear bit is an acknowledged message. This component has the
+operations on ack sets: to change one, to combine two, and to compare positions with ack sets.
+
 Models `BitSetRecyclable` as the broker uses it for batch indexes, and `PositionAckSetUtil`. One step is one call.
 (Until apache/pulsar#23833, the values of `ManagedCursorImpl.batchDeletedIndexes` were of type `BitSetRecyclable`.)
 
-An ack set is an array of 64-bit words, each a signed integer; word 0 has the batch indexes 0 to 63. A set bit is an
-unacknowledged message, and a clear bit is an acknowledged message. Missing words at the end count as zeros.
+Each word is a signed integer; word 0 has the batch indexes 0 to 63. Missing words at the end count as zeros.
 
     and       acknowledges the messages that either ack set acknowledges: bitwise AND. Zero words at the end are trimmed
     empty     whether all messages are acknowledged

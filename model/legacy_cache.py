@@ -1,5 +1,9 @@
 """Range caches of branch 4.0: no removal queue. An eviction removes the lowest positions of a cache first.
 
+A range cache holds entries of one topic in memory, ordered by position. An eviction begins at the lowest position: a
+time pass removes entries until it meets one that has not expired, and a size pass removes entries until enough bytes
+are freed. The eviction policy of the broker divides the bytes to free among the largest caches.
+
 Models `RangeCache` (package `mledger.util`), `RangeEntryCacheImpl` and `EntryCacheDefaultEvictionPolicy` as they are in
 branch 4.0; PIP-430 replaces their eviction ("Motivation"). One step is one call on a cache, one round of the policy
 over several caches, or the passing of time.

@@ -1,5 +1,9 @@
 """The caches of a broker of branch 4.0, before PIP-430: their common maximum size, and reads through a cache.
 
+Each topic has a cache for its entries. The caches of a broker share a maximum size. If the total size exceeds a trigger
+(98 % of the maximum), an insert schedules a task, which evicts entries down to a watermark. A read takes its entries
+from the cache only if all of them are cached; otherwise it takes all of them from storage (the bookies).
+
 Models `RangeEntryCacheManagerImpl` and `RangeEntryCacheImpl` as they are in branch 4.0; PIP-430 replaces their eviction
 ("Motivation"). One step is one call, or one run of the eviction task. With `eviction_task` "immediate", the task runs
 inside the insert that schedules it.

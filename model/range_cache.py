@@ -1,15 +1,18 @@
 """Range caches of a broker and the removal queue that they share (PIP-430).
 
-Models `RangeCache`, `RangeCacheRemovalQueue`, `RangeCacheEntryWrapper` and `EntryReadCountHandlerImpl`, and
-`RangeEntryCacheManagerImpl.doEvictToWatermarkWhenOverThreshold`. One step is one call on a cache, or one whole eviction
-pass: passes are `synchronized`. `model/cache_steps` interleaves threads inside these calls.
+Each topic has a cache of entries. The cached entries of all topics wait in one removal queue for eviction. A time pass
+evicts expired entries from the head of the queue; a size pass evicts entries until enough bytes are freed. The read
+count of an entry is the number of reads that are still expected. An entry that was accessed or has expected reads may
+be due for requeue: a pass moves it to the tail instead. A reader gets a copy of the entry, and later releases the copy.
 
-Each topic has a cache. All caches share one removal queue (`queue`), from which passes evict entries. Each cached entry
-has a wrapper in the queue. A removal by position (`remove_range`, `invalidate_ledger`, `clear`) detaches the wrapper:
-the slot in the queue is None, until a pass or `non_evictable_size` drops the slot. The wrapper's value is an
-`EntryImpl`; only `over_release` deallocates the value of a cached entry. A reader gets a copy, another `EntryImpl`.
-Entry and copies share an `EntryReadCountHandler`. Its expected read count ("read count") is the number of reads still
-to come. When an entry leaves the cache or gets another handler, its copies become `orphaned_copies`.
+Models `RangeCache`, `RangeCacheRemovalQueue`, `RangeCacheEntryWrapper`, `EntryReadCountHandlerImpl`, and of the manager
+`doEvictToWatermarkWhenOverThreshold`. One step is one call or one pass; in `model/cache_steps`, threads interleave.
+
+The removal queue (`queue`) has a wrapper for each cached entry. A removal by position (`remove_range`,
+`invalidate_ledger`, `clear`) detaches the wrapper: the slot in the queue is None, until a pass or `non_evictable_size`
+drops the slot. The wrapper's value is an `EntryImpl`, like a copy; only `over_release` deallocates the value of a
+cached entry. Entry and copies share the read count: they have one `EntryReadCountHandler`. When an entry leaves the
+cache or gets another handler, its copies become `orphaned_copies`.
 
     put          adds an entry, with a wrapper at the tail of the queue. If the position is already cached (a duplicate
                  put), adds nothing; with `duplicate_put` "latest_handler", replaces the cached entry's handler
@@ -29,8 +32,8 @@ size pass moves unexpired entries with expected reads to `stash`, and no pass re
 
 Not modelled: cursors (`expected_reads` is an argument: for an added entry, the number of active cursors; for an entry
 read from storage, `getNumberOfCursorsAtSamePositionOrBefore` of the reading cursor); when passes are scheduled; buffers
-and reference counts, except `over_release`; the reuse of wrappers; a defect of the draft with a stash (a stashed entry
-stays the head of the queue, so a size pass never ends); memory (`pinned_bytes` in `model/cache_metrics.py`).
+and reference counts, except `over_release`; the reuse of wrappers; a defect of the draft with a stash (endless size
+pass); memory (`pinned_bytes` in `model/cache_metrics.py`).
 """
 
 from __future__ import annotations
@@ -206,9 +209,6 @@ def replayed(count: int | None) -> int | None:
 def has_expected_reads(count: int | None) -> bool:
     """`EntryReadCountHandlerImpl.hasExpectedReads`: whether there is a handler and its count is at least 1."""
     return count is not None and count >= 1
-
-
-# ---- requeue and expiry -------------------------------------------------------------------------------
 
 
 def should_requeue(s: State, e: Entry) -> bool:

@@ -14,6 +14,7 @@ import pytest
 from rich.console import Console
 
 import fuzz.campaign.summary
+import fuzz.report.campaign
 from fuzz.campaign.driver import Inline, run_campaign
 from fuzz.campaign.folder import Plan, State, open_campaign, read_plan
 from fuzz.campaign.store import MemoryStore
@@ -22,7 +23,6 @@ from fuzz.campaign.worker import BLOCK, FindingRow, Spec, Task, run_task, trace_
 from fuzz.commands import replay as replay_command
 from fuzz.commands.campaign import explained_findings, specs_of
 from fuzz.commands.replay import ReplayResult
-from fuzz.commands.subjects import module_of
 from fuzz.defects.table import defects_of
 from fuzz.report.campaign import line_style, render, speed_of
 from fuzz.report.changes import Change, changes
@@ -41,7 +41,7 @@ from fuzz.run.coverage import Row, Total
 from fuzz.run.finding import Cause, Kind
 from fuzz.run.replay import replay
 from fuzz.run.watchdog import time_limit, watchdog
-from fuzz.subject import find_profile, find_subject, subject_names
+from fuzz.subject import find_profile, find_subject, introduction_of, module_of, subject_names
 from fuzz.target import Target, resolve
 from fuzz.trace.agreement import replayer_of
 from fuzz.trace.file import ABSENT, ENGINE_KEY, Operation, Trace
@@ -179,15 +179,40 @@ def test_the_speed_of_a_worker_is_that_of_fuzzing_alone(seeded: Ran) -> None:
 
 
 def test_the_report_says_what_ran(seeded: Ran, shipped: Ran) -> None:
-    assert "Model and implementation ran in lockstep for range_cache" in render(*seeded, [])
+    assert "Model and implementation ran in lockstep: both executed the same steps." in render(*seeded, [])
     assert "The model ran alone" not in render(*seeded, [])
     assert "The model ran alone for range_cache" in render(*shipped, [])
     assert "in lockstep" not in render(*shipped, [])
 
 
-def test_a_goal_that_was_not_reached_is_red(seeded: Ran) -> None:
-    html = render(*seeded, [])
-    assert re.search(r'class="mono red">\w+</td><td>[^<].*</td><td class="n red">not reached', html)
+def test_a_goal_that_was_not_reached_is_listed_and_red_if_the_campaign_is_long_enough(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan, state, findings = run(Spec("range_cache"), BLOCK)
+    goal = sorted(state.coverage["range_cache"].of("goal"))[0]
+    state.coverage["range_cache"].seen.pop(("goal", goal))
+    short = render(plan, state, findings, [])
+    assert f'<td class="mono ">{goal}</td>' in short
+    assert "This is not a failure: only a campaign with" in short
+    real = fuzz.report.campaign.target_of
+
+    def demanding(spec: Spec) -> Any:
+        target = real(spec)
+        return replace(target, subject=replace(target.subject, min_steps_for_coverage=1))
+
+    monkeypatch.setattr(fuzz.report.campaign, "target_of", demanding)
+    long = render(plan, state, findings, [])
+    assert f'<td class="mono red">{goal}</td>' in long
+    assert "This is not a failure" not in long
+
+
+@pytest.mark.parametrize("name", subject_names())
+def test_a_section_begins_with_what_the_component_is(name: str) -> None:
+    title, picture = introduction_of(name)
+    assert title.endswith(".")
+    assert picture.endswith(".")
+    assert 100 < len(picture) < 640, "a few sentences"
+    assert "`" not in picture, "no names of code"
 
 
 def test_a_campaign_without_findings_says_so_in_verdict_words() -> None:

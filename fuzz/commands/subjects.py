@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import inspect
 from collections.abc import Sequence
-from types import ModuleType
 from typing import Any
 
 from rich.console import Console
@@ -15,7 +13,7 @@ from rich.markup import escape
 from fuzz.commands import Record, Result
 from fuzz.report.text import first_sentence, text_of
 from fuzz.seeding import mutants_of
-from fuzz.subject import Subject, find_subject, profile_names, subject_names
+from fuzz.subject import Subject, find_subject, introduction_of, profile_names, subject_names
 from model.machine import plain
 from model.values import RELEASES, describe, rule_of, setting_of
 
@@ -96,7 +94,7 @@ def row_of(subject: Subject) -> SubjectRow:
     machine = subject.machine
     return SubjectRow(
         name=subject.name,
-        about=" ".join((inspect.getdoc(module_of(subject.name)) or "").partition("\n\n")[0].split()),
+        about=introduction_of(subject.name).title,
         source=machine.source,
         canary=subject.canary,
         profiles={name: profile.about for name, profile in machine.profiles.items()},
@@ -110,13 +108,6 @@ def row_of(subject: Subject) -> SubjectRow:
         mutants=[m.id for m in mutants_of(subject.name)],
         tla=[subject.tla] if subject.tla else [],
     )
-
-
-def module_of(name: str) -> ModuleType:
-    """Returns the module whose docstring describes a component: `machine` of the model's package, if there is one."""
-    inner = f"model.{name}.machine"
-    is_package = getattr(importlib.import_module(f"model.{name}"), "__path__", None) is not None
-    return importlib.import_module(inner if is_package and importlib.util.find_spec(inner) else f"model.{name}")
 
 
 def _default(subject: Subject, name: str) -> Any:

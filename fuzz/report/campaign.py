@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
@@ -29,7 +30,7 @@ from fuzz.report.records import OF_STATES, ExplainedFinding
 from fuzz.report.sequence import sequence_chart
 from fuzz.report.text import change_text, first_sentence, outcome_text, rule_text, text_of
 from fuzz.run.coverage import Total
-from fuzz.subject import Subject
+from fuzz.subject import Subject, introduction_of, module_of
 from fuzz.target import Second
 from invariants.properties import Property
 
@@ -49,6 +50,8 @@ def render(
     `failed` has a line for each goal and action that the campaign did not reach (`missed_by_campaign`). `against` is
     the comparison with an older campaign. Cost: two or three figures for each component, and one for the campaign.
     """
+    subjects = [_subject(spec, state, plan.seed) for spec in plan.specs if not is_scenario(spec.subject)]
+    groups = grouped(findings)
     return page(
         "report.html",
         plan=plan,
@@ -62,9 +65,10 @@ def render(
         shown_by=code_version(),
         profiles=sorted({s.profile for s in plan.specs}),
         mutants=sorted({s.mutant for s in plan.specs if s.mutant}),
-        subjects=[_subject(spec, state, plan.seed) for spec in plan.specs if not is_scenario(spec.subject)],
+        subjects=subjects,
         scenarios=[_scenario(spec, state) for spec in plan.specs if is_scenario(spec.subject)],
-        findings=grouped(findings),
+        findings=groups,
+        findings_of=Counter(group[0].subject for group in groups),
         throughput=_throughput(state) if state.runs else None,
     )
 
@@ -113,6 +117,8 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
     reached = {k: v[1] for k, v in total.of("goal").items()}
     return {
         "name": spec.subject,
+        "introduction": introduction_of(spec.subject),
+        "module": module_of(spec.subject).__name__.replace(".", "/") + ".py",
         "source": subject.machine.source,
         "profile": spec.profile,
         "about": subject.machine.profiles[spec.profile].about,
@@ -120,16 +126,13 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
         "steps": steps,
         "speed": speed_of(runs),
         "skipped": skipped,
+        "min_steps_for_coverage": subject.min_steps_for_coverage,
+        "must_reach_goals": spec.mutant is None and steps >= subject.min_steps_for_coverage,
         "actions": [_action(subject, name, taken[name], refused.get(name, 0), steps) for name in names],
         "goals": [
-            {
-                "name": p.name,
-                "guarantee": p.guarantee,
-                "seed": reached.get(p.name),
-                "expected": _is_expected(p, configs),
-            }
+            {"name": p.name, "guarantee": p.guarantee, "seed": reached.get(p.name)}
             for p in subject.properties
-            if p.kind == "sometimes"
+            if p.kind == "sometimes" and _is_expected(p, configs)
         ],
         "guidance": dict(subject.guidance),
         "always": [p for p in subject.properties if p.kind == "always"],

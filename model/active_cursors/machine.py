@@ -1,8 +1,11 @@
 """The active cursors of a managed ledger: how many are at or before a position, and which is the slowest.
 
-Models `ActiveManagedCursorContainer` (PIP-430, expected read count). One step is one call on the container. The cursor
-of a subscription is active while the subscription has consumers. The number of active cursors tells the entry cache how
-often it must expect reads of an entry.
+Each subscription of a topic has a cursor, which is active while the subscription has consumers. When the broker caches
+an entry, it asks this container how many active cursors may still read the entry: the expected read count of the entry.
+The container also knows the slowest cursor: the one with the smallest position. A cursor without a position is
+untracked. While no cursor exists, added entries are cached only for a grace period.
+
+Models `ActiveManagedCursorContainer` (PIP-430, expected read count). One step is one call on the container.
 
 State: the active cursors by name, each with a position (a tracked cursor) or without one (untracked); the clock; the
 time of the last removal; the number of changes; the number of durable cursors; a data structure (see `container`).

@@ -1,9 +1,13 @@
 """A cursor's acknowledgements of entries and of messages inside batches (PIP-54).
 
-A cursor has the acknowledgements of one subscription, and the position at which reading continues. A message inside a
-batch is acknowledged by an ack set: one bit for each message of the entry, clear if the message is acknowledged. Models
-`ManagedCursorImpl`. One step is one call, the start or the end of one write or read of the cursor, one added entry, one
-ledger rollover, or one crash.
+A cursor has the acknowledgements of one subscription, and the position at which reading continues. All entries up to
+its mark-delete position are acknowledged; later entries may be acknowledged one by one. An entry that is a batch can be
+acknowledged in part: it then has an ack set, with one bit for each message, clear if the message is acknowledged. When
+all its messages are acknowledged, the entry is deleted. An ack changes memory at once; a later write makes it durable
+in a record, and a crash loses what no record has. A reset (seek) moves the cursor.
+
+Models `ManagedCursorImpl`. One step is one call, the start or the end of one write or read of the cursor, one added
+entry, one ledger rollover, or one crash.
 
     memory           the acknowledgements and the read position of the open cursor. An ack changes memory at once; a
                      later write makes it durable

@@ -1,11 +1,15 @@
 """Transfer of a bundle's topics from a source S to a destination D (PIP-307, reviewed as PIP-281).
 
+A transfer moves a bundle, with all its topics, from one broker (the source, S) to another (the destination, D). The
+source first closes the ledgers of the topics, while clients stay attached. Then it closes the clients' sessions, and
+tells each client the destination's address. The clients connect there without a lookup. The brokers coordinate by
+records that they append to a channel. Every broker applies the records in order; a slow one may miss some.
+
 Models the parts of `ServiceUnitStateChannelImpl`, `BrokerService`, `PersistentTopic` and `ServerCnx` that take part in
 a transfer, and the clients' `ProducerImpl`, `ConsumerImpl` and `ConnectionHandler`. One step is one record appended or
 applied, one lookup, one command sent, processed or received, one add confirmed, one ledger opened or closed, one
-clean-up of a topic object, or one failure or restart. `state.py` has the state. Brokers append records to the channel
-(`model/ownership_channel`), and every broker applies them in order; a slow broker may miss some. The record
-Releasing(D, S) has the destination D and the source S.
+clean-up of a topic object, or one failure or restart. `state.py` has the state. `model/ownership_channel` has the
+channel. The record Releasing(D, S) has the destination D and the source S.
 
     transfer     a broker appends Releasing(D, S)
     phase 1      S applies Releasing and fences its topics. Clients stay attached; S ignores their sends and acks. S

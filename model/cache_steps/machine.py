@@ -1,5 +1,9 @@
 """Range caches and their removal queue, with concurrent threads.
 
+Each topic has a cache: a map from positions to cached entries. All caches share a removal queue, from which entries are
+evicted. Threads insert, look up, remove and evict entries at the same time; a trace interleaves their steps. An object,
+the wrapper, holds an entry in the map and in the queue. A wrapper is reused (from a pool) after its entry has left.
+
 Models `RangeCache`, `RangeCacheRemovalQueue` and `RangeEntryCacheManagerImpl` (PIP-430; master 2026-07, before
 `RangeCache` had pages) at the grain of their linearisation points. The total is `currentSize` of the manager, the size
 of a cache is `RangeCache.size`, and the trigger is `evictionTriggerThreshold`.
@@ -8,8 +12,7 @@ of a cache is `RangeCache.size`, and the trigger is `evictionTriggerThreshold`.
               the size of the cache, and unlock the wrapper; add the bytes to the total; if the total is above the
               trigger and `evictionInProgress` is null, set `evictionInProgress` and submit an eviction task
     remove    for each position of a range: find the wrapper; lock it; if it still has the key, unmap it and mark it as
-              removed (`markRemoved`). At the end subtract the removed bytes from the size of the cache, then from the
-              total
+              removed (`markRemoved`). At the end subtract the removed bytes from the cache's size, then from the total
     evict     one thread, one task at a time. Peek the head; under its lock, decide. STOP: end the pass. REQUEUE: move
               the head to the tail. REMOVE: unmap the wrapper, mark it as removed, subtract the entry's bytes from the
               size of the cache; then, or if MISSING, pop and recycle the wrapper. At the end of the pass subtract all

@@ -1,10 +1,14 @@
 """A client with one producer and one consumer, and every answer that their broker may give.
 
+The producer and the consumer each have a session with the broker of their topic. At any time, the broker may accept,
+refuse or ignore a command, close a session, or lose the connection. This component says what the client does then:
+which messages it sends again, what it acknowledges, and when it looks the topic up. The part of the client that
+restores a session is called a handler: one is the producer, the other the consumer.
+
 Models `ProducerImpl`, `ConsumerImpl`, `ConnectionHandler` (in C++ `HandlerBase`) and
 `PersistentAcknowledgmentsGroupingTracker` (in C++ `AckGroupingTrackerEnabled`), from the binary protocol and PIP-307.
-One step is a call of the application, a command handled by the client, or a command processed by the broker. The broker
-is nondeterministic: at any time it may accept, refuse or ignore a command, close a session, or lose the connection. The
-properties are guarantees of the client. `state.py` has the state. A handler is the producer or the consumer.
+One step is a call of the application, a command handled by the client, or a command processed by the broker. The
+properties are guarantees of the client. `state.py` has the state.
 
     producer      A message is pending until it has a result: a receipt, a ChecksumError, a timeout or a final refusal.
                   The first message gets the sequence id after the broker's last sequence id, or after

@@ -1,5 +1,11 @@
 """The broker's entry cache: `RangeEntryCacheManagerImpl` and `RangeEntryCacheImpl` (PIP-430).
 
+A broker keeps recent entries of its topics in memory, so that subscriptions share them. Each topic has a range cache.
+If the total size of all range caches exceeds a trigger, a task evicts entries until the size is at a watermark. A
+request to read a range of entries takes those that are cached, and reads the others from storage (the bookies). It may
+also join an outstanding storage read of the same entries. Permits limit the bytes that all requests together may hold;
+a request without permits waits in a queue.
+
 Composed of `model/range_cache.py`, `model/entry_cache/shared_reads.py` (`PendingReadsManager`),
 `model/entry_cache/reads_limiter.py` (`InflightReadsLimiter`) and `model/watermark.py`; `reads.py` and `eviction.py`
 beside this module have its rules for reads and evictions. One step is one call on the cache, one eviction task, or one

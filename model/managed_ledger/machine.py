@@ -1,15 +1,15 @@
 """A managed ledger with its cursors, dispatchers and entry cache (PIP-430, PIP-379).
 
+A topic is stored in a managed ledger. Each subscription has a cursor, and a dispatcher that reads entries and sends
+them to consumers. All cursors share the entry cache. The expected read count ("count") of a cached entry is the number
+of reads that the cache still expects. If an entry with a positive count expires, it is requeued instead of evicted, a
+limited number of times. So counts should agree with the reads that follow; this component shows where they do not.
+
 Models `ManagedLedgerImpl`, `OpAddEntry`, `OpReadEntry`, `ManagedCursorImpl`, `PersistentTopic.checkBackloggedCursors`,
 `PersistentDispatcherMultipleConsumers`, `PersistentStickyKeyDispatcherMultipleConsumers` and
 `PersistentDispatcherSingleActiveConsumer`. Composed of `model/entry_cache` (one topic) and `model/active_cursors`.
 One step is one add or rollover, one start of a read, one answer of storage, one `sendMessagesToConsumers`, one write of
 a sent entry to its connection, one call of a client, one run of a task, or one advance of the clock.
-
-Each subscription has a cursor, and a dispatcher that reads entries and sends them to consumers. All cursors share the
-entry cache. The expected read count ("count") of a cached entry is the number of reads that the cache still expects. An
-expired entry with a positive count is requeued instead of evicted, until its number of requeues has reached
-`Config.max_requeue_times`.
 
     add        the entry is cached, and its count is the number of active cursors. If no cursor is active, the entry is
                cached only in the grace period, and has no count. A shadow topic caches no added entry

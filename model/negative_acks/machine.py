@@ -1,5 +1,10 @@
 """Negative-ack tracker of one consumer: which entries to redeliver, and when (PIP-393).
 
+An application that cannot process a message nacks it; after a delay, the client asks the broker to redeliver the
+message. Meanwhile the tracker keeps the nacked entries in buckets. A bucket has the entries that become due in the same
+short interval. A timer is armed for the first bucket. When the timer task runs, the tracker removes all due buckets and
+redelivers their entries in one command.
+
 Models `NegativeAcksTracker` of the Java client before and after PIP-393, of the C++ client (on which the Python and
 Node.js clients are built), and `negativeAcksTracker` of the Go client. One step is one call, one run of the timer task,
 one step of the wall clock, or an advance of the monotonic clock with all runs that become due.

@@ -1,5 +1,12 @@
 """The ownership channel of the extensible load manager: which broker owns a bundle (PIP-192).
 
+A bundle is a group of topics that one broker owns. The brokers agree on the owner by records, which they write to a
+system topic or to the metadata store. A record has the state of one bundle, such as Assigning, Owned or Releasing, and
+names the brokers concerned. Every broker reads the records, and has a view: the last record of each bundle that it
+accepted. If a record asks a broker to do something, such as to close topics, the broker does it and writes the next
+record: this is the handler of the record. If an owner fails, the leader assigns its bundles to other brokers: a
+clean-up.
+
 Models `ServiceUnitStateChannelImpl` and its callers in `ExtensibleLoadManagerImpl` and `UnloadManager`. The records are
 stored in the system topic (`ServiceUnitStateTableViewImpl`) or in the metadata store
 (`ServiceUnitStateMetadataStoreTableViewImpl`, PIP-378). One step is one request, one read of records with the start of

@@ -1,12 +1,15 @@
 """Pending-ack handle of one subscription: acknowledgements made inside transactions (PIP-160, PIP-153).
 
 An ack inside a transaction is pending until the transaction coordinator commits or aborts the transaction. The handle
-keeps the pending acks of all transactions in memory. It also logs every ack, commit and abort, and replays the log when
-it is opened. Models `PendingAckHandleImpl` (the handle), `MLPendingAckStore` (its log) and `LogIndexLagBackoff` (the
-distance between the keys of the log's index). In every profile, the subscription's cursor follows the reference rules
-of `model/batch_acks`, with one exception: the rule `empty_ack_set_acks_entry` of this component. One step is one
-request, one flush, one log entry that is appended or replayed, one consumer's ack without a transaction, one write of
-the cursor, one opening or close, the end of a replay, or one failure.
+keeps the pending acks of all transactions of a subscription in memory. It also logs every ack, commit and abort, and
+replays the log when it is opened. A commit passes the pending acks to the subscription's cursor; after an abort,
+messages are redelivered. An ack of a message that another transaction has acked is a conflict, and is rejected.
+
+Models `PendingAckHandleImpl` (the handle), `MLPendingAckStore` (its log) and `LogIndexLagBackoff` (the distance between
+the keys of the log's index). In every profile, the subscription's cursor follows the reference rules of
+`model/batch_acks`, with one exception: the rule `empty_ack_set_acks_entry` of this component. One step is one request,
+one flush, one log entry that is appended or replayed, one consumer's ack without a transaction, one write of the
+cursor, one opening or close, the end of a replay, or one failure.
 
 A message is *acknowledged* if the cursor has its ack. A message becomes *pending* in a transaction when the
 transaction's ack of the message is applied: when the ack's record is durable, or when a replay reads it. The message

@@ -1,8 +1,9 @@
 """Transaction log of a coordinator: requests, batches, failures, crashes and replay (PIP-160, PIP-31).
 
 The coordinator has a map of its ongoing transactions, each with a status and participants (partitions and
-subscriptions). A request to begin or change a transaction is written to the log as a record. When the record is
-durable, it *takes effect*: it changes the map. After a restart, a replay of the log rebuilds the map.
+subscriptions). A request to begin or change a transaction is written to the log as a record; several records may share
+an entry. When the record is durable, it takes effect: it changes the map. When a transaction ends, its records are
+deleted. After a restart, a replay of the log rebuilds the map.
 
 Models `MLTransactionMetadataStore` (the store) and `MLTransactionLogImpl` (the log). One step is one request to the
 store, one flush of a batch, one completion of a write, one call or failure of the log's managed ledger or cursor, one

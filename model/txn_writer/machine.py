@@ -1,5 +1,9 @@
 """Buffered writer of a transaction log: batches records into ledger entries and completes their callbacks (PIP-160).
 
+The writer collects records in a buffer, and writes them as one entry of a ledger: a batch. It flushes the buffer when
+there are enough records or bytes, or after a delay (a tick of its timer). Each record has a callback: it succeeds with
+the position at which the record is stored, or fails. A large record is not batched, but written alone as a plain entry.
+
 Models `TxnLogBufferedWriter` on one managed ledger. A batching writer works in tasks of a single-threaded executor: a
 call (add or close) or a due timer (tick) submits a task. One step is one call, one completion of a ledger write, a run
 of queued tasks, an advance of the clock, or a rollover or fence of the ledger.
