@@ -46,10 +46,13 @@ hash ring; `keySharedLookAheadMsgInReplayThresholdPerConsumer`; a normal read in
 entries could not be sent (`skipNextReplayToTriggerLookAhead`); `activeConsumerFailoverDelayTimeMillis` (here 0); that a
 redelivery on a failover subscription is ignored while a read is outstanding (`internalRedeliverUnacknowledgedMessages`;
 here the read is discarded); that a rewind after a cancelled replay read waits for the next normal read, and discards it
-(`shouldRewindBeforeReadingOrReplaying`; here the cursor is rewound after the replay read); reads that wait at the end
-of the topic (here a read starts only if there are entries); byte limits of reads, and the limiter
-(`model/entry_cache`); retention (here a closed ledger can be deleted once all cursors have passed it); that a cursor is
-active when it is opened; data structures of the container (`model/active_cursors`); other topics; threads.
+(`shouldRewindBeforeReadingOrReplaying`; here the cursor is rewound after the replay read); that a normal read leaves
+out individually acknowledged entries (`ManagedCursorImpl.asyncReadEntriesWithSkip`, since apache/pulsar#21739; here
+they are read, and skipped by `dispatch`), and goes on in the next ledger (`OpReadEntry.checkReadCompletion`; here a
+read ends at the end of a ledger); reads that wait at the end of the topic (here a read starts only if there are
+entries); byte limits of reads, and the limiter (`model/entry_cache`); retention (here a closed ledger can be deleted
+once all cursors have passed it); that a cursor is active when it is opened; data structures of the container
+(`model/active_cursors`); other topics; threads.
 """
 
 from __future__ import annotations
