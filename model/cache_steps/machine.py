@@ -603,9 +603,6 @@ def over_release(cfg: Config, s: State, cache: Cache, position: PositionIndex) -
     return s._replace(wrappers=with_item(s.wrappers, wrapper, w)), None
 
 
-# ---- canonical form and observation -------------------------------------------------------------------
-
-
 @cache_steps.canonical_form
 def canonical(cfg: Config, s: State) -> State:
     """Renumbers wrappers in the order of queue, map and threads; the other wrappers follow, ordered by their fields."""

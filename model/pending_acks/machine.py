@@ -32,8 +32,7 @@ stays pending until a commit or abort of the transaction is applied, or the hand
     status           none (not opened yet), initializing (a replay runs, requests are queued), ready, error, or closed
 
 A message is pending in at most one transaction, whatever the ack types (apache/pulsar#4265). An ack set is a mask, in
-which a clear bit is an acked message. In requests, an empty ack set acks the whole entry. The topic has no end: any
-entry can be acked.
+which a clear bit is an acked message. In requests, an empty ack set acks the whole entry. Any entry can be acked.
 
 Main differences from shipped brokers (each a rule of `Config`, with its reason; see `fuzz/defects/pending_acks.toml`):
   * an ack also conflicts with pending acks of the other type;
