@@ -147,7 +147,7 @@ WORDS = Scope(
 
 
 def bit_is_beyond_the_batch(cfg: Config, s: State) -> State | None:
-    """A bit beyond the last batch is set, and no other bit of this batch."""
+    """The last batch has one bit only, and that bit is beyond its size."""
     if not cfg.batch_size or not s.batches:  # batch size 0: the size is unknown, so no bit is beyond the batch
         return None
     return s._replace(batches=(*s.batches[:-1], Batch(s.batches[-1].batch, 1 << cfg.batch_size)))
