@@ -56,7 +56,7 @@ environment: $(READY)
 
 # Pins the versions again, from pyproject.toml.
 lock: $(READY)
-	$(BIN)/pip-compile --quiet --strip-extras --extra dev --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header --no-annotate --allow-unsafe --output-file requirements.lock pyproject.toml
+	$(BIN)/pip-compile --quiet --strip-extras --extra dev --extra client --no-emit-index-url --no-emit-trusted-host --no-emit-find-links --no-header --no-annotate --allow-unsafe --output-file requirements.lock pyproject.toml
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
