@@ -51,7 +51,7 @@ evidence: $(READY)
 environment: $(READY)
 	rm -rf build/lib build/environment build/environment.tar.gz
 	$(PYTHON) -m venv build/environment
-	build/environment/bin/pip install --quiet --disable-pip-version-check --no-deps --constraint requirements.lock . msgspec protobuf pyroaring pyarrow rich markdown-it-py mdurl pygments
+	build/environment/bin/pip install --quiet --disable-pip-version-check --no-deps --constraint requirements.lock . msgspec protobuf pyroaring pyarrow rich markdown-it-py mdurl pygments pulsar-client certifi
 	$(BIN)/venv-pack --quiet --prefix build/environment --output build/environment.tar.gz
 
 # Pins the versions again, from pyproject.toml.

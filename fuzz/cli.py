@@ -347,9 +347,19 @@ def sut(
 @app.command()
 def client(
     scenario: Annotated[str, typer.Argument(help="Scenario, such as producer (fuzz/README.md lists them), or all.")],
+    driver: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- COMMAND]", help="Driver of your own client, and its arguments.", show_default=False
+        ),
+    ] = None,
     profile: Annotated[
-        str, typer.Option(help="Profile whose known deviations do not fail the run: cpp-4.2.0, or reference (none).")
-    ] = "cpp-4.2.0",
+        str | None,
+        typer.Option(
+            help="Profile whose known deviations do not fail the run: cpp-4.2.0, or reference, which has none.",
+            show_default="cpp-4.2.0; with COMMAND, reference",
+        ),
+    ] = None,
     seed: Seed = 0,
     traces: Annotated[int | None, typer.Option(min=1, help="Number of schedules of each scenario.")] = None,
     seconds: FuzzingSeconds = None,
@@ -364,7 +374,7 @@ def client(
 
     if seconds is None and traces is None and trace is None:
         seconds = 10.0
-    chosen = command.Options(scenario, profile, seed, traces, seconds, trace, out)
+    chosen = command.Options(scenario, profile, seed, traces, seconds, trace, out, driver or ())
     _end(as_json, command.run(chosen, _err()), command.show)
 
 

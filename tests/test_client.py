@@ -16,7 +16,7 @@ import pytest
 from fuzz.answers.judge import differences
 from fuzz.client import wire
 from fuzz.client.contracts import PRODUCER, permits_are_conserved
-from fuzz.client.harness import RUST_DRIVER, ClientDied, Harness, HarnessFailed
+from fuzz.client.harness import RUST_DRIVER, ClientDied, DriverFailed, Harness
 from fuzz.client.hunt import Sought, explaining_deviation, hunt, shrink
 from fuzz.client.known import Known, known_deviations
 from fuzz.client.run import SUBSCRIPTION, TOPIC, Observed, Run, observe
@@ -279,12 +279,62 @@ def test_another_bug_in_the_schedule_of_a_known_deviation_is_reported(harness: H
     assert explaining_deviation(known_deviations(), name, contract, observed) is None
 
 
-def test_a_client_that_does_not_start_is_a_defect_of_the_harness() -> None:
+def test_a_driver_that_does_not_start_is_no_finding() -> None:
     with (
         Harness(driver=(sys.executable, "-c", "raise SystemExit(3)")) as harness,
-        pytest.raises(HarnessFailed, match="driver, hello: EOFError"),
+        pytest.raises(DriverFailed, match="did not answer hello: the program ended with exit code 3"),
     ):
         harness.client("open", url="")
+
+
+#: A driver whose client sends nothing. Its answer to one request is an expression, the second argument.
+HOSTILE = """
+import json, os, signal, sys, time
+request, answer = sys.argv[1:]
+answers = {"hello": "idle 1", "send": [], "results": []}
+for line in sys.stdin:
+    do = json.loads(line)["do"]
+    reply = eval(answer) if do == request else json.dumps(answers.get(do, ""))
+    print(reply, flush=True)
+"""
+VIOLATED = "violated the driver protocol "
+
+
+@pytest.mark.parametrize(
+    ("request_", "answer", "observed"),
+    [
+        ("send", "'nonsense'", VIOLATED + "(the reply is nonsense: "),
+        ("send", "7", VIOLATED + "(the reply is 7: Expected `array`, got `int`)"),
+        ("send", "'[' * 100_000", VIOLATED + "(the reply is [["),
+        ("send", "'x' * (1 << 25)", VIOLATED + "(a reply of more than 16,777,216 bytes)"),
+        ("send", "os.close(1) or time.sleep(60)", VIOLATED + "(the program closed its standard output)"),
+        ("send", "sys.exit(0)", "ended with exit code 0"),
+        ("send", "os.kill(os.getpid(), signal.SIGSEGV)", "was ended by SIGSEGV"),
+        ("create_producer", "'null'", VIOLATED + "(the reply is null: Expected `str`, got `null`)"),
+        ("results", """'[["one", "Ok", ""]]'""", VIOLATED + """(the reply is [["one", "Ok", ""]]: Expected `str`"""),
+        ("results", "'[' + 9999 * '[],' + '[]]'", VIOLATED + "(the reply is [[],"),
+    ],
+)
+def test_a_hostile_driver_is_a_finding(request_: str, answer: str, observed: str) -> None:
+    scenario = find_scenario("producer")
+    with Harness(driver=(sys.executable, "-c", HOSTILE, request_, answer)) as harness:
+        ran = execute(harness, scenario, Schedule({}, (("send", 1), ("drop",))), patience=0.2)
+    assert violated(scenario, ran) == ["client_does_not_crash"]
+    assert f"the client's process {observed}" in ran.crash
+    assert len(ran.crash) < 400
+
+
+def test_a_driver_that_lies_or_hangs_is_a_finding() -> None:
+    """The driver reports messages as stored that it never sent. The other one does not answer, and is killed in time."""
+    scenario, schedule = find_scenario("producer"), Schedule({}, (("send", 2),))
+    with Harness(
+        driver=(sys.executable, "-c", HOSTILE, "results", """'[["0", "Ok", ""], ["1", "Ok", ""]]'""")
+    ) as harness:
+        assert "acknowledged_message_is_stored" in violated(
+            scenario, execute(harness, scenario, schedule, patience=0.2)
+        )
+    with Harness(driver=(sys.executable, "-c", HOSTILE, "send", "time.sleep(60)")) as harness:
+        assert violated(scenario, execute(harness, scenario, schedule, patience=0.2)) == ["client_does_not_hang"]
 
 
 def test_a_second_real_client_understands_the_brokers() -> None:
@@ -304,7 +354,7 @@ def test_a_second_real_client_understands_the_brokers() -> None:
             received += messages
         assert harness.broker("wait", what="acknowledged", value=None, seconds=5.0)
         report = harness.broker("report")
-    assert [int(payload) for (payload,) in received] == list(range(20))
+    assert [int(payload) for payload, *_ in received] == list(range(20))
     assert [(broker, *payloads) for broker, _, _, _, payloads, *_ in report["log"]] == [(1, str(n)) for n in range(20)]
     assert differences(report, deduplication=True) == []
     assert report["commands"][0][3].startswith("pulsar-rs")
@@ -364,7 +414,7 @@ def nacked(*nacks: tuple[int, int], commands: Any = (), delay: int = 300, closed
 
 #: For each contract, an observation that violates it.
 VIOLATING = {
-    "client_does_not_crash": seen(crash="SIGSEGV", crashed_by="SIGSEGV"),
+    "client_does_not_crash": seen(crash="SIGSEGV", crashed_by="was ended by SIGSEGV"),
     "client_does_not_hang": seen(hang="close"),
     "operation_succeeds_while_brokers_serve": seen(failed=["subscribe failed: Timeout"]),
     "client_keeps_its_connection": seen(report={"commands": [[1.0, 1, "LOST", 0]]}),
@@ -425,7 +475,7 @@ OTHERWISE = {
 }
 
 
-@pytest.mark.parametrize(("by", "is_explained"), [("SIGSEGV", True), ("exit code 139", False)])
+@pytest.mark.parametrize(("by", "is_explained"), [("was ended by SIGSEGV", True), ("ended with exit code 139", False)])
 def test_the_evidence_of_a_crash_is_its_signal(by: str, is_explained: bool) -> None:
     def dies(run: Any) -> None:
         raise ClientDied(by, "SIGSEGV")  # the request is only in the message
@@ -433,7 +483,7 @@ def test_the_evidence_of_a_crash_is_its_signal(by: str, is_explained: bool) -> N
     harness: Any = SimpleNamespace(broker=lambda do: {"refused": [1]})
     observed = observe(harness, {}, [dies])
     assert segmentation_fault_after_checksum_error(observed) == is_explained
-    assert observed.crash == f"the client's process ended by {by} during `SIGSEGV`"
+    assert observed.crash == f"the client's process {by} during `SIGSEGV`"
 
 
 @pytest.mark.parametrize("row", known_deviations(), ids=str)

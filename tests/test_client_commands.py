@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +115,36 @@ def test_an_error_in_a_schedule_is_named(brokerproof: Any, text: str, why: str) 
 def test_an_error_for_an_unknown_name_lists_the_known_names(brokerproof: Any) -> None:
     assert "producer" in brokerproof("client", "nothing").err
     assert "reference" in brokerproof("client", "producer", "--profile", "nobody").err
+
+
+def test_a_client_of_ones_own_is_judged_without_known_deviations(brokerproof: Any) -> None:
+    """The driver of `pulsar-client` as if it were one's own: a known deviation fails the run."""
+    row = next(each for each in known_deviations() if each.defect.id == "cpp-foreign-checksum-error-crashes")
+    path = Path("schedule.json")
+    write_schedule(path, row.scenario, row.schedule())
+    options = ("client", row.scenario, "--trace", str(path), "--seconds", "0.01", "--json")
+    ran = brokerproof(*options, "--", sys.executable, "-m", "fuzz.client.driver")
+    assert (ran.code, ran.json["profile"], ran.json["findings"][0]["defect"]) == (1, REFERENCE, None)
+    ran = brokerproof(*options, "--profile", CLIENT_PROFILE, "--", sys.executable, "-m", "fuzz.client.driver")
+    assert (ran.code, ran.json["profile"], ran.json["findings"][0]["defect"]["id"]) == (
+        0,
+        CLIENT_PROFILE,
+        row.defect.id,
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "why"),
+    [
+        (("./missing",), "./missing cannot be started: No such file or directory"),
+        (
+            (sys.executable, "-c", "raise SystemExit(3)"),
+            "the driver did not answer hello: the program ended with exit code 3",
+        ),
+        ((sys.executable, "-m", "fuzz.client.rust_driver"), "the driver failed at open: TypeError"),
+    ],
+)
+def test_a_driver_that_cannot_run_a_scenario_is_named(brokerproof: Any, command: tuple[str, ...], why: str) -> None:
+    ran = brokerproof("client", "producer", "--traces", "1", "--", *command)
+    assert ran.code == 2
+    assert ran.err.splitlines()[-1].startswith(f"brokerproof: {why}")

@@ -1,29 +1,50 @@
-"""The two processes of a run: the brokers, and the driver, which runs the real client. Requests have a time limit."""
+"""The two processes of a run: the brokers, and the driver, which runs the client. Requests have a time limit.
+
+A driver is a program that answers lines of JSON with lines of JSON. `driver.py` describes the requests; any other
+program that answers them can take its place.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import os
-import selectors
-import signal
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from fuzz.platform.json import from_json, to_json
+import msgspec
+
+from fuzz.platform.json import NotJSON, from_json, to_json
+from fuzz.run.finding import Kind, Misbehaved
+from fuzz.sut.link import Limits, Link, misbehaved, printable
 
 _ROOT = Path(__file__).parents[2]
 #: The commands of the processes.
 BROKER = (sys.executable, "-m", "fuzz.client.broker")
 DRIVER = (sys.executable, "-m", "fuzz.client.driver")
 RUST_DRIVER = (sys.executable, "-m", "fuzz.client.rust_driver")
-#: Seconds that a request to the brokers may take beyond its argument `seconds`, and that a process may take to start or
-#: to end. The limit is long, so that a busy machine does not exceed it.
+#: Seconds that a request to the brokers may take beyond its argument `seconds`, and that a process may take to start.
+#: The limit is long, so that a busy machine does not exceed it.
 _GRACE_SECONDS = 60.0
+
+#: A payload: the number of a message, perhaps with leading zeros, in the longest form that `int` accepts.
+_Payload = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,4300}$")]
+#: Request -> type of the driver's reply. Replies to other requests are not used.
+_REPLIES: dict[str, Any] = {
+    "hello": str,
+    "create_producer": str,
+    "subscribe": str,
+    "send": list[tuple[int, str]],
+    "results": list[tuple[_Payload, str, str]],
+    "receive": list[tuple[_Payload, int, int, int, int]],
+    "call": list[tuple[str, float, float, int, int, int, str]],
+    "close_consumer": tuple[str, float, float, int, int, int, str],
+    "lateness": float,
+    "produce": float,
+    "consume": float,
+    "close": str,
+}
 
 
 def is_installed() -> bool:
@@ -32,10 +53,10 @@ def is_installed() -> bool:
 
 
 class ClientDied(Exception):
-    """The client's process ended: a crash of the client. `by` is the signal or exit code, `during` the request."""
+    """The client's process ended or violated the protocol. `by` says which and how, `during` names the request."""
 
     def __init__(self, by: str, during: str) -> None:
-        super().__init__(f"the client's process ended by {by} during `{during}`")
+        super().__init__(f"the client's process {by} during `{during}`")
         self.by = by
 
 
@@ -44,75 +65,24 @@ class ClientHangs(Exception):
 
 
 class HarnessFailed(RuntimeError):
-    """A defect of this project: the brokers or the driver failed, or the brokers differ from the models."""
+    """The brokers failed or differ from the models, or the driver failed."""
 
 
-class Process:
-    """A child process that answers a request, which is a line of JSON, with a line of JSON."""
+class DriverFailed(HarnessFailed):
+    """The driver did not answer hello, or it reports that it cannot execute a request."""
 
-    def __init__(self, command: Sequence[str]) -> None:
-        paths = os.pathsep.join(each for each in (str(_ROOT), os.environ.get("PYTHONPATH")) if each)
-        environment = {**os.environ, "PYTHONPATH": paths}
-        self._child = subprocess.Popen(  # noqa: S603
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True
-        )
-        self._buffer = b""
-        self._selector = selectors.DefaultSelector()
-        assert self._child.stdout is not None, "it is a pipe"
-        os.set_blocking(self._child.stdout.fileno(), False)
-        self._selector.register(self._child.stdout, selectors.EVENT_READ)
 
-    def ask(self, limit: float, do: str, **arguments: Any) -> Any:
-        """Sends a request. Returns the reply.
+def _start(command: Sequence[str]) -> Link:
+    """Starts a process that can import this project. Raises BadValue if the command cannot be started."""
+    paths = os.pathsep.join(each for each in (str(_ROOT), os.environ.get("PYTHONPATH")) if each)
+    return Link(command, Limits(_GRACE_SECONDS), {**os.environ, "PYTHONPATH": paths})
 
-        Raises TimeoutError after `limit` seconds, EOFError if the process ended.
-        """
-        assert self._child.stdin is not None, "it is a pipe"
-        try:
-            self._child.stdin.write(to_json({"do": do, **arguments}) + b"\n")
-            self._child.stdin.flush()
-        except BrokenPipeError:
-            raise EOFError from None
-        return self.reply(limit)
 
-    def reply(self, limit: float) -> Any:
-        """Waits for the next reply and returns it. Raises as `ask`."""
-        assert self._child.stdout is not None, "it is a pipe"
-        until = time.monotonic() + limit
-        while b"\n" not in self._buffer:
-            if not self._selector.select(max(0.0, until - time.monotonic())):
-                raise TimeoutError
-            data = self._child.stdout.read(1 << 20)
-            if data is None:
-                continue
-            if not data:
-                raise EOFError
-            self._buffer += data
-        line, _, self._buffer = self._buffer.partition(b"\n")
-        return from_json(line)
-
-    def why_ended(self) -> str:
-        """Waits for the end of a process that has closed its output. Returns how the process ended, for a message."""
-        try:
-            code = self._child.wait(_GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            return "closed its output"
-        return signal.Signals(-code).name if code < 0 else f"exit code {code}"
-
-    @property
-    def pid(self) -> int:
-        """The id of the process in the operating system."""
-        return self._child.pid
-
-    def kill(self) -> None:
-        """Ends the process."""
-        self._child.kill()
-        self._child.wait()
-        self._selector.close()
-        for stream in (self._child.stdin, self._child.stdout):
-            if stream is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    stream.close()
+def _ask(process: Link, limit: float, do: str, /, **arguments: Any) -> bytes:
+    """Sends a request. Returns the line of the reply, which has `limit` seconds. Raises Misbehaved."""
+    process.limits = Limits(limit)
+    process.send(to_json({"do": do, **arguments}) + b"\n")
+    return process.receive()
 
 
 class Harness:
@@ -124,13 +94,13 @@ class Harness:
     def __init__(self, broker: Sequence[str] = BROKER, driver: Sequence[str] = DRIVER) -> None:
         """Starts the brokers. Raises HarnessFailed."""
         self._driver_command = driver
-        self._broker = Process(broker)
+        self._broker = _start(broker)
         try:
-            self.urls: list[str] = self._broker.reply(_GRACE_SECONDS)
-        except (TimeoutError, EOFError) as problem:
-            self._broker.kill()
-            raise HarnessFailed(f"brokers, start: {type(problem).__name__}") from None
-        self._driver: Process | None = None
+            self.urls: list[str] = from_json(self._broker.receive())
+        except Misbehaved as problem:
+            self._broker.close()
+            raise HarnessFailed(f"brokers, start: {problem}") from None
+        self._driver: Link | None = None
         self.version = ""  # name and version of the client; empty until the first request to the client
 
     def __enter__(self) -> Harness:
@@ -142,7 +112,7 @@ class Harness:
     def close(self) -> None:
         """Ends both processes."""
         self.stop_client()
-        self._broker.kill()
+        self._broker.close()
 
     @property
     def client_process(self) -> int | None:
@@ -152,7 +122,7 @@ class Harness:
     def stop_client(self) -> None:
         """Ends the client's process; the next request starts another one."""
         if self._driver is not None:
-            self._driver.kill()
+            self._driver.close()
             self._driver = None
 
     def broker(self, do: str, **arguments: Any) -> Any:
@@ -161,9 +131,10 @@ class Harness:
         Raises HarnessFailed if the brokers have ended or do not reply in time, or if the reply says that they failed.
         """
         try:
-            reply = self._broker.ask(_GRACE_SECONDS + float(arguments.get("seconds", 0.0)), do, **arguments)
-        except (TimeoutError, EOFError) as problem:
-            raise HarnessFailed(f"{do}: {type(problem).__name__}") from None
+            seconds = _GRACE_SECONDS + float(arguments.get("seconds", 0.0))
+            reply = from_json(_ask(self._broker, seconds, do, **arguments))
+        except Misbehaved as problem:
+            raise HarnessFailed(f"brokers, {do}: {problem}") from None
         if isinstance(reply, dict) and (reply.get("broker_failed") or reply.get("failures")):
             raise HarnessFailed(f"{do}: {reply.get('broker_failed') or reply['failures'][0]}")
         return reply
@@ -171,30 +142,43 @@ class Harness:
     def client(self, do: str, *, limit: float = 5.0, **arguments: Any) -> Any:
         """Sends a request to the client. Returns the reply.
 
-        The client has `limit` seconds beyond the argument `seconds` of the request. Raises ClientDied, ClientHangs, or
-        HarnessFailed if the driver fails.
+        The client has `limit` seconds beyond the argument `seconds` of the request. Raises ClientDied, ClientHangs or
+        DriverFailed, and BadValue if the driver's command cannot be started.
         """
-        driver = self._driver or self._start_driver()
+        if self._driver is None:
+            self._start_driver()
         seconds = limit + float(arguments.get("seconds", 0.0))
         try:
-            reply = driver.ask(seconds, do, **arguments)
-        except TimeoutError:
+            return self._reply(seconds, do, **arguments)
+        except Misbehaved as problem:
             self.stop_client()
-            raise ClientHangs(f"`{do}` did not return within {seconds:g} s") from None
-        except EOFError:
-            why = driver.why_ended()
-            self.stop_client()
-            raise ClientDied(why, do) from None
-        if isinstance(reply, dict) and reply.get("driver_failed"):
-            raise HarnessFailed(f"driver, {do}: {reply['driver_failed']}")
-        return reply
+            cause = problem.difference.cause
+            if cause.kind is Kind.HANG:
+                raise ClientHangs(f"`{do}` did not return within {seconds:g} s") from None
+            by = cause.what if cause.kind is Kind.CRASH else f"violated the driver protocol ({problem})"
+            raise ClientDied(by, do) from None
 
-    def _start_driver(self) -> Process:
-        """Starts the client's process and returns it. Raises HarnessFailed."""
-        self._driver = Process(self._driver_command)
+    def _start_driver(self) -> None:
+        """Starts the client's process. Raises BadValue if the command cannot be started, and DriverFailed."""
+        self._driver = _start(self._driver_command)
         try:
-            self.version = self._driver.ask(_GRACE_SECONDS, "hello")
-        except (TimeoutError, EOFError) as problem:
+            self.version = self._reply(_GRACE_SECONDS, "hello")
+        except Misbehaved as problem:
             self.stop_client()
-            raise HarnessFailed(f"driver, hello: {type(problem).__name__}") from None
-        return self._driver
+            raise DriverFailed(f"the driver did not answer hello: {problem}") from None
+
+    def _reply(self, limit: float, do: str, /, **arguments: Any) -> Any:
+        """Sends a request to the driver. Returns the reply.
+
+        Raises DriverFailed for `driver_failed`, and Misbehaved if the process ends, hangs, or sends no such reply.
+        """
+        assert self._driver is not None, "the caller has started it"
+        line = _ask(self._driver, limit, do, **arguments)
+        try:
+            reply = from_json(line)
+            if isinstance(reply, dict) and "driver_failed" in reply:
+                raise DriverFailed(f"the driver failed at {do}: {reply['driver_failed']}")
+            msgspec.convert(reply, _REPLIES.get(do, Any))
+        except (NotJSON, msgspec.ValidationError) as problem:
+            raise misbehaved(Kind.PROTOCOL, do, f"the reply is {printable(line, 80)}: {problem}") from None
+        return reply

@@ -40,7 +40,7 @@ class Observed(msgspec.Struct):
     lateness: float = 0.0  # the largest lateness of the client's process, in seconds (`Driver.lateness`)
     failed: list[str] = []  # operations of the client that failed
     crash: str = ""  # how the client's process ended, if it crashed, for a message
-    crashed_by: str = ""  # the signal or the exit code by which it crashed
+    crashed_by: str = ""  # how it ended, without the request (`ClientDied.by`)
     hang: str = ""  # the call that did not return, if one did not
     redirect_lookups: int = 0  # number of lookups after a redirect to a broker that serves
     report: dict[str, Any] = {}  # `Ordered.report` of the brokers

@@ -53,10 +53,13 @@ class RustDriver:
         return ""
 
     def receive(self, count: int, seconds: float) -> list[list[Any]]:
-        """Receives and acknowledges up to `count` messages within `seconds`. Returns lists, each with one payload."""
+        """Receives and acknowledges up to `count` messages within `seconds`.
+
+        Returns for each its payload, then ids and a count as of a first message: the interface does not show them.
+        """
         messages = self._consumer.poll(count, int(seconds * 1000))
         self._consumer.commit()
-        return [[message.payload.decode()] for message in messages]
+        return [[message.payload.decode(), 0, 0, -1, 0] for message in messages]
 
 
 if __name__ == "__main__":

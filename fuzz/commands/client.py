@@ -1,13 +1,18 @@
 """`brokerproof client`: a real Pulsar client against loopback brokers that answer as the models do.
 
+The client is `pulsar-client`, or the one that the user's own driver runs (`fuzz/client/driver.py` has the protocol).
+
 A scenario generates schedules: steps of the brokers and of the application. A contract says what the client must do in
 every schedule of the scenario. A finding is a schedule in which the client violates a contract.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import shlex
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,9 +20,9 @@ from rich.console import Console
 from rich.markup import escape
 
 from fuzz.campaign.store import check_writable
-from fuzz.client.harness import Harness, is_installed
+from fuzz.client.harness import DRIVER, DriverFailed, Harness, is_installed
 from fuzz.client.hunt import Found, check_schedule, hunt
-from fuzz.client.known import CLIENT_PROFILE, known_of, profiles
+from fuzz.client.known import CLIENT_PROFILE, REFERENCE, known_of, profiles
 from fuzz.client.schedule import Scenario, find_scenario, read_schedule, scenario_names, write_schedule
 from fuzz.commands import Count, PerSecond, Record, Result, Seconds
 from fuzz.platform.processes import termination_as_interrupt
@@ -36,13 +41,15 @@ class Options(NamedTuple):
     """The options of the command."""
 
     scenario: str
-    profile: str = CLIENT_PROFILE
+    #: by default that of `pulsar-client`; with `driver`, the reference, which has no known deviations
+    profile: str | None = None
     seed: int = 0  # the first seed of each scenario
     traces: int | None = None  # the number of schedules of each scenario
     #: the time limit of the schedules of all scenarios together, without shrinking; with `trace`, of the replays
     seconds: float | None = None
     trace: Path | None = None  # replay only the schedule in this file
     out: Path | None = None
+    driver: Sequence[str] = ()  # the command of the user's own driver
 
 
 class Replays(Record):
@@ -94,23 +101,25 @@ class ClientResult(Result):
 def run(options: Options, console: Console) -> ClientResult:
     """Runs one scenario, or all. Writes the schedules of findings, unless `trace` names a schedule.
 
-    Raises BadValue for unknown names, if the client is not installed, and for a schedule or folder that cannot be used.
+    Raises BadValue for unknown names, if the client is not installed, for a schedule or folder that cannot be used, and
+    if the user's own driver cannot be started or cannot execute a request.
     """
-    if not is_installed():
+    if not options.driver and not is_installed():
         raise BadValue("the package pulsar-client is missing: `make setup` installs it")
-    if options.profile not in profiles():
-        raise BadValue(f"--profile {options.profile} is unknown; the client has {', '.join(profiles())}")
+    profile = options.profile or (REFERENCE if options.driver else CLIENT_PROFILE)
+    if profile not in profiles():
+        raise BadValue(f"--profile {profile} is unknown; the client has {', '.join(profiles())}")
     names = scenario_names() if options.scenario == ALL else [options.scenario]
     scenarios = [find_scenario(name) for name in names]
     if options.trace is not None and len(scenarios) > 1:
         raise BadValue("--trace replays a schedule of one scenario: name it instead of all")
     schedule = None if options.trace is None else read_schedule(options.trace, scenarios[0])
     check_writable(options.out or OUT)
-    known = known_of(options.profile)
+    known = known_of(profile)
     result = ClientResult(
         scenario=options.scenario,
         client="",
-        profile=options.profile,
+        profile=profile,
         seed=options.seed,
         traces=0,
         messages=0,
@@ -119,7 +128,7 @@ def run(options: Options, console: Console) -> ClientResult:
         findings=[],
         version=code_version(),
     )
-    with Harness() as harness, showing(console, "starting") as update:
+    with _harness(options) as harness, showing(console, "starting") as update:
         for scenario in scenarios:
             share = None if options.seconds is None else options.seconds / len(scenarios)
             end = None if options.traces is None else options.seed + options.traces
@@ -140,6 +149,18 @@ def run(options: Options, console: Console) -> ClientResult:
         result.client = harness.version
     result.messages_per_second = result.messages / result.seconds if result.seconds else 0.0
     return result
+
+
+@contextlib.contextmanager
+def _harness(options: Options) -> Iterator[Harness]:
+    """Starts the processes, and ends them. Raises BadValue if the user's own driver fails."""
+    try:
+        with Harness(driver=options.driver or DRIVER) as harness:
+            yield harness
+    except DriverFailed as problem:
+        if not options.driver:
+            raise
+        raise BadValue(f"{problem}; the driver is {shlex.join(options.driver)}") from None
 
 
 def _finding(found: Found, options: Options) -> ClientFinding:

@@ -153,7 +153,7 @@ def _answers(seen: Observed, kind: str) -> list[Answer]:
 def segmentation_fault_after_checksum_error(seen: Observed) -> bool:
     """The client crashed with SIGSEGV, and an older message than a refused one was never reported as stored."""
     refused, stored = seen.report.get("refused", ()), set(seen.acknowledged())
-    return seen.crashed_by == "SIGSEGV" and any(set(range(each)) - stored for each in refused)
+    return seen.crashed_by == "was ended by SIGSEGV" and any(set(range(each)) - stored for each in refused)
 
 
 def producer_was_closed_during_its_request(seen: Observed) -> bool:

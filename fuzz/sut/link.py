@@ -14,7 +14,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fuzz.run.finding import Cause, Difference, Kind, Misbehaved
@@ -47,8 +47,8 @@ def misbehaved(kind: Kind, what: str, message: str) -> Misbehaved:
 class Link:
     """A running process."""
 
-    def __init__(self, command: Sequence[str], limits: Limits) -> None:
-        """Starts the process. Raises BadValue if it cannot be started."""
+    def __init__(self, command: Sequence[str], limits: Limits, environment: Mapping[str, str] | None = None) -> None:
+        """Starts the process, by default in the environment of this one. Raises BadValue if it cannot be started."""
         self.limits = limits
         try:
             self._process = subprocess.Popen(  # noqa: S603
@@ -56,6 +56,7 @@ class Link:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
+                env=environment,
                 start_new_session=True,
                 bufsize=0,
             )
@@ -66,7 +67,7 @@ class Link:
         self._input, self._output, self._errors = [stream.fileno() for stream in streams if stream is not None]
         for each in (self._input, self._output, self._errors):
             os.set_blocking(each, False)
-        for each in (self._input, self._output):
+        for each in (self._input, self._output, self._errors):
             with contextlib.suppress(OSError, AttributeError):
                 fcntl.fcntl(each, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._poll = select.poll()
@@ -76,6 +77,11 @@ class Link:
         self._scanned = 0  # number of bytes at the beginning of `_unread` that are known to have no line feed
         self._stderr_end = b""
         self._is_stdout_closed = False
+
+    @property
+    def pid(self) -> int:
+        """The id of the process in the operating system."""
+        return self._process.pid
 
     def send(self, line: bytes) -> None:
         """Sends a line, which ends with a line feed. Bytes that the process does not read now are sent by `receive`."""
