@@ -341,7 +341,7 @@ def ack_set_has_some_but_not_all_messages(cfg: Config, s: State) -> bool:
 def mark_delete_position_is_before_first_undeleted_entry(cfg: Config, s: State) -> bool:
     """The mark-delete position is directly before the first entry that is not deleted, across ledgers.
 
-    No entry is deleted that was not added yet.
+    No entry that was not added yet is individually deleted.
     """
     return s.acks.deleted & (2 ** (s.acks.first_unacked + 1) - 1) == 0 and s.acks.deleted >> entry_count(s) == 0
 

@@ -74,7 +74,7 @@ def is_connected(cfg: Config, s: State, args: Mapping[str, Any], sub: Subscripti
 
 
 #: Call -> whether the call is accepted, given the config, the state, the arguments of the call, and the subscription
-#: that the call is on. Calls that are not listed are always accepted.
+#: that the call is on. The model always accepts the other calls; no property checks this.
 POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Subscription], bool]] = {
     "rollover_ledger": lambda cfg, s, args, sub: s.ledgers[-1].entries > 0,
     "connect": lambda cfg, s, args, sub: not is_connected(cfg, s, args, sub),

@@ -268,7 +268,7 @@ def only_reads_and_replays_change_read_count(cfg: Config, before: State, event: 
     """A read lowers a read count by 1, a replay raises a read count by 1, and nothing else changes a read count.
 
     A read is the release of a delivered copy, or `markRead`. A duplicate put may give the entry a new read count; the
-    open copies keep the old one.
+    open copies keep the old one. Not checked: that `markRead` of an entry without open copies changes its count.
     """
     if unchanged(before, after) and event.name not in READ_COUNT_CHANGES:
         return True
