@@ -4,8 +4,8 @@ Implements the `reference` rules and all settings of `model/active_cursors`. A c
 positions of the tracked cursors are keys of an order, duplicates included:
 
     order     the sorted keys, in blocks
-    move      two binary searches find the old key. If the new key has the same place in the block, it replaces the old
-              one; otherwise the old key is removed and the new key is added
+    move      two binary searches find the old key. A new key between the old key's neighbours in the block replaces the
+              old key; otherwise the old key is removed and the new key is added
     rank      the number of cursors at a position or before it: the sum of the sizes of the earlier blocks, and a binary
               search in the block of the position
     slowest   the first key

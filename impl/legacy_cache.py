@@ -84,7 +84,7 @@ class OrderedCache:
 
 
 def proportional_shares(sizes: list[tuple[int, int]], bytes_to_free: int) -> list[tuple[int, int]]:
-    """Returns the fewest, largest caches that hold at least half of all bytes, each with the bytes to free in it.
+    """Returns the fewest, largest caches that hold half of all bytes (rounded down), each with the bytes to free in it.
 
     The shares are proportional to the sizes. `sizes` has each cache with its size. A cache with a share of 0 is left
     out. O(n log n).

@@ -57,8 +57,8 @@ class LegacyManager:
         """Inserts an entry unless the total size has reached the limit, or the position is cached.
 
         First starts an eviction task if the total size is above the trigger and no task is pending: the task is queued,
-        or runs at once. The limit applies to the size before the task. Complexity of OrderedCache.add, and of an
-        eviction if the task runs.
+        or runs at once. The limit applies to the size before the task. If the task fails, so does the insert. A
+        disabled cache takes no entry. Complexity of OrderedCache.add, and of an eviction if the task runs.
         """
         home = self._use(cache)
         if home is None:

@@ -310,7 +310,7 @@ class EntryCaches:
             parts.append(RequestedRange("gap", pending, following, last))
         whole = RequestedRange("mixed", pending, first, last)
         whole.parts = [self._join_or_read(pending, p.first, p.last) if p.kind == "gap" else p for p in parts]
-        # A complete cache hit becomes one found range; a partial one stays "mixed".
+        # A complete cache hit becomes one found range. `_complete_ranges` merges a partial one when all gaps are read.
         if len(parts) == last - first + 1 and all(part.kind == "found" for part in parts):
             self._merge_parts(whole)
         return whole

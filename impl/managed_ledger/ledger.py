@@ -153,6 +153,9 @@ class ManagedLedger:
     def _set_mark_delete(self, number: int, mark: Position) -> None:
         """Moves the mark-delete position to `mark`, and on over acknowledged entries that directly follow.
 
+        The read position stays after the mark-delete position. Entries up to the mark-delete position leave the replay
+        queue and the consumers that hold them.
+
         O(individually deleted entries + held entries), and `ReplayQueue.remove` for each entry that leaves the queue.
         """
         sub = self._subscriptions[number]
@@ -177,7 +180,7 @@ class ManagedLedger:
     def connect(self, subscription: int, consumer: int) -> Refused | None:
         """Adds a consumer. The first one, or a new active consumer of a failover subscription, restarts the dispatcher.
 
-        Cost as `_restart`.
+        With counts, the cursor becomes active. Cost as `_restart`.
         """
         sub = self._subscriptions[subscription]
         if consumer in sub.consumers:
@@ -308,7 +311,10 @@ class ManagedLedger:
         return Started(kind, tuple(positions), tuple(issued))
 
     def _expected_reads(self, request: int) -> int:
-        """Returns the expected read count of the entries that a request reads from storage. O(log subscriptions)."""
+        """Returns the expected read count of the entries that a request reads from storage.
+
+        Cost as `ActiveCursors.number_at_same_position_or_before`.
+        """
         number, kind = self._readers[request]
         if kind == "replay":
             return 0
