@@ -119,9 +119,9 @@ class Killed(BaseException):
 
 
 class FileSystem:
-    """A Hadoop file system in memory, which dies at a call, and the JVM around it.
+    """A Hadoop file system in memory, and the JVM around it. The driver dies at the call with the number `dies_at`.
 
-    `shows_partial_files`: a file that is being written is visible, cut off, as on HDFS; otherwise it appears when its
+    The driver does not die if `dies_at` is -1. `shows_partial_files`: a file that is being written is visible, cut off, as on HDFS; otherwise it appears when its
     stream is closed, as on an object store. It has no rename and no delete.
     """
 
@@ -206,7 +206,8 @@ def test_a_driver_may_die_at_any_call_of_the_file_system(
         assert essence(read_state(store, PLAN)) == expected
         if deaths == 0:
             break
-    assert dies_at > 50, "the driver died at every call of several rounds"
+    assert deaths == 0, "the driver died at every call"
+    assert dies_at > 50, "several rounds"
 
 
 def test_an_incomplete_commit_file_is_ignored() -> None:
@@ -226,7 +227,7 @@ def test_a_file_system_that_fails_is_one_line(tmp_path: Path, monkeypatch: pytes
     for name in ("exists", "create"):
         monkeypatch.setattr(store.files, name, fails)
     for access in (lambda: store.read("a"), lambda: store.write("a", b""), lambda: store.sizes("a")):
-        with pytest.raises(BadValue, match=r"^Spark cannot reach mem://campaign/a: Permission denied"):
+        with pytest.raises(BadValue, match=r"^Spark cannot reach mem://campaign/a: Permission denied[^\n]*\Z"):
             access()
     (tmp_path / "campaign.json").mkdir()
     with pytest.raises(BadValue, match=r"campaign\.json cannot be read: "):
@@ -259,6 +260,7 @@ def test_more_traces_go_on_with_the_next_seeds() -> None:
 
 
 def test_seconds_mean_further_seconds() -> None:
+    """The bounds are a tenth of the seconds."""
     store = MemoryStore()
     plan = Plan((UNMUTATED,), 0)
     first = run_campaign(store, plan, open_campaign(store, plan), Inline(), seconds=0.5)
@@ -372,7 +374,7 @@ def test_a_round_without_its_commit_file_does_not_count() -> None:
 def test_tasks_are_long_and_every_component_gets_its_share(
     seconds: float, shortest: float, longest: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With 13 components a minute consists of tasks of about three seconds, and no component is left out."""
+    """A campaign of 13 components on two slots. In a minute, tasks take 2 to 4 s. In six seconds, they are shorter."""
     monkeypatch.setattr(campaign, "time", SimpleNamespace(perf_counter=lambda: 0.0))
     specs = tuple(Spec("range_cache", profile=str(i))._replace(subject=f"c{i}", steps=100) for i in range(13))
     state = State(speed={spec.subject: 1000.0 for spec in specs})
@@ -402,7 +404,7 @@ def test_tasks_and_results_are_unchanged_as_text() -> None:
     assert result_from(result_text(result)) == result
 
 
-def test_a_worker_of_another_version_rejects_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_of_another_version_rejects_a_task() -> None:
     text = task_text(Task(UNMUTATED, 0, 1)).replace('"version":"', '"version":"x')
     with pytest.raises(BadValue, match="ship the driver's environment to the workers"):
         task_from(text)
@@ -440,6 +442,7 @@ def test_a_finding_that_does_not_show_again_is_kept() -> None:
 
 
 def test_queued_causes_get_their_share_of_the_shrinking_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two processes shrink five findings. At the first, a process has three findings left to shrink, this one included."""
     turns = list[int]()
 
     def with_five_causes(_pool: object, _request: Request, run: Run, *_: object) -> None:

@@ -184,11 +184,12 @@ def test_messages_that_come_again_at_the_end_are_received_before_permits_are_jud
 
 def test_a_message_loss_is_found(harness: Harness) -> None:
     row = known_deviations()[0]
+    assert row.contract == "acknowledged_message_is_stored"
     scenario = find_scenario(row.scenario)
     assert row.contract in violated(scenario, execute(harness, scenario, row.schedule()))
 
 
-#: Seeded bugs of the brokers: module, text, replacement; scenario, settings, and steps that show it.
+#: Seeded bugs of the brokers: module, text, replacement; scenario, settings, and steps that show the bug.
 BUGS = {
     "stores-behind-an-ignored-message": (
         (
@@ -637,6 +638,7 @@ def test_schedules_are_functions_of_their_seeds() -> None:
 
 @pytest.mark.parametrize("row", known_deviations(), ids=str)
 def test_a_known_deviation_names_what_exists(row: Known) -> None:
+    """It does not explain a violation without evidence."""
     scenario = find_scenario(row.scenario)
     assert row.contract in {each.name for each in scenario.contracts}
     assert {name for name, *_ in row.steps} <= set(scenario.steps)
@@ -646,7 +648,7 @@ def test_a_known_deviation_names_what_exists(row: Known) -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", scenario_names())
 def test_a_scenario_finds_its_known_deviations_by_itself(harness: Harness, name: str) -> None:
-    """It finds nothing else, and each finding is shrunk to few steps."""
+    """It finds nothing else, and each finding is shrunk to at most four steps."""
     rows = [row for row in known_deviations() if row.scenario == name]
     found = hunt(harness, find_scenario(name), rows, iter(range(150)), None).findings
     unknown = [f"{each.violation.message}: {each.shrunk}" for each in found if each.deviation is None]
@@ -656,7 +658,7 @@ def test_a_scenario_finds_its_known_deviations_by_itself(harness: Harness, name:
 
 
 def traced(observed: Observed) -> list[list[Any]]:
-    """Returns by redelivery command the milliseconds since the first call, and the number of entries."""
+    """Returns for each redelivery command the milliseconds since the first call, and the number of entries."""
     commands, start = observed.report["commands"], observed.report["started"]
     first = (observed.calls[0][1] - start) * 1000
     return [[round(at - first), len(about["ids"])] for at, _, kind, about in commands if kind == "REDELIVER"]
@@ -677,7 +679,7 @@ def repeated(row: Any) -> list[Any]:
     ids=lambda row: f"{row['scenario']}-{row['steps']}-{row['settings']}",
 )
 def test_an_experiment_is_as_predicted_or_as_observed(harness: Harness, row: Any) -> None:
-    """Redeliveries may be later, up to the bound of their contract. The other contracts compare with the model."""
+    """Of a redelivery, only the number of entries is compared: the contract `redelivery_follows_timing_law` checks the time."""
     scenario = find_scenario(row["scenario"])
     with_odd = scenario._replace(steps={**scenario.steps, **experiments.STEPS})
     observed = execute(harness, with_odd, Schedule(row["settings"], tuple(map(tuple, row["steps"]))))

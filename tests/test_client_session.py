@@ -75,7 +75,7 @@ def test_a_reused_sequence_id_is_not_stored_again() -> None:
     state = done(cfg, *PRODUCER, ("send",), *STORED, ("send",), *STORED)
     assert state.producer.results == (True, True)
     assert state.log == (Entry(-1, 0), Entry(-1, 1), Entry(1, 2))
-    done(cfg, *PRODUCER, ("send",), ("send",), ("store",), ("store",))
+    done(cfg, *PRODUCER, ("send",), ("send",), ("store",), ("store",))  # the same with both messages in flight
 
 
 EARLY_LOSS = (*PRODUCER, ("send",), *BROKEN, ("send",), ("store",), ("store",), ("handle", "producer"))
@@ -147,7 +147,11 @@ def test_checksum_error_for_a_message_that_timed_out() -> None:
 
 @pytest.mark.parametrize("deduplication", [False, True])
 def test_message_that_passes_a_corrupt_one_is_lost_or_reordered(deduplication: bool) -> None:
-    """The error is lost with the connection. With deduplication, the message counts as a duplicate."""
+    """The broker refuses message 0 as corrupt, and stores message 1. The error is lost with the connection.
+
+    Both messages are sent again. Message 0 is stored after message 1. With deduplication, it counts as a duplicate, and
+    is lost.
+    """
     steps = (*PRODUCER, ("send",), ("send",), ("send_error", True), ("store",), *BROKEN, *STORED, *STORED)
     shipped = Config(deduplication=deduplication, checksum_error_ends_session=False)
     state = done(shipped, *steps)
@@ -340,7 +344,8 @@ def test_redelivery_of_a_batch_excludes_acknowledged_messages() -> None:
 # ---- sequence chart ------------------------------------------------------------------------------------
 
 
-def test_every_step_can_be_drawn() -> None:
+def test_every_action_has_an_arrow_in_the_chart() -> None:
+    """The accepted steps of a trace have roles and texts of the chart."""
     chart = chart_of("client_session")
     assert chart is not None
     assert set(chart.arrows) == set(client_session.actions)
