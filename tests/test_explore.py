@@ -351,9 +351,10 @@ def test_a_process_that_ends_early_is_an_error(monkeypatch: pytest.MonkeyPatch) 
         explore(find_space(RANGE_CACHE, "smoke"), implementation=False, jobs=3)
 
 
-def test_rest_after_a_hang_is_covered_with_any_number_of_processes(
+def test_states_expanded_before_a_hang_are_covered_with_any_number_of_processes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """The hang ends the search, so some states are not expanded. The model runs the transitions of the others."""
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 1.0)
     monkeypatch.setattr("fuzz.explore.search.WORTH_SHARING", 2)
     space = find_space(seed_bug(find_mutant("requeue-keeps-accessed")), "smoke")

@@ -121,7 +121,8 @@ def verdict_of(trace: Trace) -> str:
 def detected(name: str, size: int, seeds: range) -> float:
     """Returns the share of corrupted recordings that disagree. Recordings that are not corrupted must agree.
 
-    Seeds with wide values are left out: their gap may need arguments that the search does not try.
+    A corrupted recording may agree, because another call in the gap can explain the wrong result. Seeds with wide values
+    are left out: their gap may need arguments that the search does not try.
     """
     found, target = [], resolve(name)
     for seed in [each for each in seeds if not plan_trace(target.subject, target.config, each)[0].wide]:
@@ -138,13 +139,13 @@ def detected(name: str, size: int, seeds: range) -> float:
 
 
 @pytest.mark.parametrize("name", ["ack_set", "active_cursors", "negative_acks"])
-def test_a_corrupted_recording_with_a_gap_is_detected(name: str) -> None:
+def test_most_corrupted_recordings_with_gaps_are_detected(name: str) -> None:
     assert detected(name, 1, range(12)) >= 0.9
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", ["ack_set", "active_cursors", "negative_acks"])
-def test_most_corrupted_recordings_with_gaps_are_detected(name: str) -> None:
+def test_most_corrupted_recordings_of_many_seeds_are_detected(name: str) -> None:
     assert detected(name, 1, range(100)) >= 0.9
 
 

@@ -251,7 +251,7 @@ def test_bursts_repeat_an_action_with_consecutive_arguments() -> None:
         calls = list(generate(SUBJECT, REFERENCE, seed))
         for _, same in itertools.groupby(calls, key=lambda call: call.action):
             length = len(list(same))
-            assert length < 700
+            assert length < 700  # a burst has at most 600 steps; calls around it may be of its action
             found["65 or more"] += length >= 65
             found["255 or more"] += length >= 255
         entries = [call.arguments[1].entry for call in calls if call.action == "put"]
@@ -268,7 +268,7 @@ def test_bursts_repeat_an_action_with_consecutive_arguments() -> None:
     assert found["with steps of the system"] > 2
 
 
-def test_many_names_occur_in_traces_with_bursts() -> None:
+def test_some_traces_with_bursts_have_the_largest_number_of_cursors() -> None:
     subject = find_subject("active_cursors")
     plans = [plan_trace(subject, find_profile(subject, "reference"), seed)[0] for seed in range(640)]
     assert sum(plan.bursts and plan.config.cursors == 300 for plan in plans) > 4
@@ -292,7 +292,10 @@ def test_many_transactions_are_open_in_traces_with_bursts(name: str, transaction
 
 @pytest.mark.parametrize("name", subject_names())
 def test_every_action_with_a_weight_is_in_every_table(name: str) -> None:
-    """The shares of the actions are rounded up, and the last actions must not be cut off."""
+    """A small weight gives one entry, so the shares may exceed the table: the last actions must not be cut off.
+
+    If the arguments of an action are listed in a table, the table has every combination.
+    """
     subject = find_subject(name)
     calls = possible_calls(subject, subject.machine.config())
     for swarm in ("", *subject.swarms):

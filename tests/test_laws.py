@@ -75,7 +75,7 @@ def test_states_that_differ_only_in_names_behave_alike(name: str, profile: str) 
 
 @pytest.mark.parametrize(("name", "profile"), implemented())
 def test_an_implementation_can_be_loaded_in_any_state(name: str, profile: str) -> None:
-    """`load` is the inverse of `view`, and a loaded implementation executes every action as the model does."""
+    """`load` is the inverse of `view`, and a loaded implementation executes a third of all calls as the model does."""
     subject = find_subject(name)
     for cfg, state in states(subject, profile)[::23]:
         implementation = subject.implementation.load(cfg, state)
@@ -91,6 +91,7 @@ def test_an_implementation_can_be_loaded_in_any_state(name: str, profile: str) -
 
 @pytest.mark.parametrize("name", NAMES)
 def test_observations_and_outcomes_are_plain_data(name: str) -> None:
+    """JSON preserves them, and the arguments of the actions."""
     subject = find_subject(name)
     for cfg, state in states(subject, "reference")[::17]:
         seen = subject.machine.observe(cfg, state)
@@ -113,7 +114,7 @@ def test_every_action_and_profile_is_documented(name: str) -> None:
 @pytest.mark.parametrize("most", [1500, pytest.param(6000, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_reference_breaks_no_property_and_reaches_every_goal_and_action(name: str, most: int) -> None:
-    """Runs `most` traces. A run of 1500 traces ends as soon as it has reached every goal and action."""
+    """Runs `most` traces. A run of 1500 traces ends at the first multiple of 100 at which nothing is missing."""
     subject, target, configs = find_subject(name), resolve(name), set[Any]()
     lockstep = Lockstep(target)
 
@@ -227,14 +228,14 @@ def test_both_ends_of_a_bound_fit() -> None:
         ({"cache": 0, "position": [1, 0], "hold": True, "x": 1}, "get has no argument x"),
     ],
 )
-def test_an_argument_out_of_range_is_refused_by_its_name(arguments: dict[str, object], said: str) -> None:
+def test_a_wrong_argument_is_refused_by_its_name(arguments: dict[str, object], said: str) -> None:
     machine = find_subject("range_cache").machine
     with pytest.raises(BadValue) as problem:
         machine.actions["get"].arguments(arguments, machine.profiles["reference"].config)
     assert said in str(problem.value)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if find_subject(name).corrupt])
 def test_check_notices_states_made_wrong(name: str) -> None:
     assert undetected_corruption(find_subject(name)) is None
 

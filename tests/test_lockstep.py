@@ -113,14 +113,18 @@ def test_values_of_other_types_are_not_the_same(a: Any, b: Any) -> None:
 
 
 def test_a_tuple_in_place_of_a_record_is_another_view() -> None:
-    """Both have the same encoding: only the exact comparison at the end of a trace distinguishes them."""
+    """Both have the same encoding: only an exact comparison, as at the end of a trace, distinguishes them."""
 
     class Wrong(RangeCaches):
         def view(self) -> State:
             state = super().view()
             return state._replace(queue=tuple([e and e._replace(position=tuple(e.position)) for e in state.queue]))  # type: ignore[arg-type, misc]
 
-    assert same(Wrong(REFERENCE).view(), RangeCaches(REFERENCE).view())
+    wrong, right = Wrong(REFERENCE), RangeCaches(REFERENCE)
+    for each in (wrong, right):
+        each.put(0, Position(1, 0), 10, 1)
+    assert same(wrong.view(), right.view())
+    assert not exact(wrong.view(), right.view())
     assert found(Wrong).cause == Cause(Kind.VIEW, "queue")
 
 
@@ -323,6 +327,8 @@ def test_a_length_that_no_ordinary_trace_has() -> None:
             super().__setattr__(name, deque(value, maxlen=100) if name == "_queue" else value)
 
     finding = found(Wrong, seeds=1500)
+    assert finding.seed is not None
+    assert plan_trace(SUBJECT, REFERENCE, finding.seed)[0].steps > SUBJECT.steps
     assert len(finding.calls) > 100
     assert finding.cause.kind in (Kind.VIEW, Kind.STRUCTURE)
 
@@ -383,7 +389,10 @@ def test_finding_that_does_not_reproduce_is_unstable() -> None:
 
 @pytest.mark.parametrize("offset", range(0, CHECK_EVERY, 5))
 def test_a_state_that_stays_wrong_is_seen_wherever_it_begins(offset: int) -> None:
-    """Views are compared at every sixteenth step and at the end, so a difference that stays is always found."""
+    """Views are compared at every sixteenth step and at the end, so a difference that stays is always found.
+
+    Here, the difference begins at the `advance` with this offset among those of the trace.
+    """
 
     class Wrong(RangeCaches):
         steps = 0
@@ -393,6 +402,10 @@ def test_a_state_that_stays_wrong_is_seen_wherever_it_begins(offset: int) -> Non
             self.now_ns += nanos + (self.steps == offset + 1)
 
     assert str(found(Wrong).cause) in ("view:now_ns", "view:queue")
+    lockstep = Lockstep(Target(replace(SUBJECT, implementation=Wrong), REFERENCE))
+    for seed in range(20):
+        advances = [call.action for call in generate(SUBJECT, REFERENCE, seed)].count("advance")
+        assert (lockstep.run(seed) is not None) == (advances > offset), seed
 
 
 @pytest.mark.parametrize("wrong", [0, 1, 7, 14])

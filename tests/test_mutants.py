@@ -86,7 +86,7 @@ def test_every_property_is_the_only_killer_of_a_mutant_or_has_a_reason(subject: 
 def test_an_implementation_that_fails_on_a_wrong_state_has_noticed_it(
     method: str, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An exception or a hang of `load` or `check` in a corrupted state detects the corruption, as a line of `check`."""
+    """An exception or a hang of `load` or `check` in a corrupted state detects the corruption, as a line of `check` does."""
     monkeypatch.setattr("fuzz.mutation.kill_matrix.HANG_SECONDS", 0.05)
     monkeypatch.setattr("fuzz.mutation.kill_matrix._CORRUPTED_TRACES", 2)
     original = find_subject("range_cache")
@@ -101,7 +101,7 @@ def test_an_implementation_that_fails_on_a_wrong_state_has_noticed_it(
     assert undetected_corruption(replace(original, implementation=deaf)) in original.corrupt
 
 
-def test_one_by_one_gives_every_finding_of_a_trace() -> None:
+def test_unmasked_findings_are_all_findings_of_a_trace() -> None:
     """A trace that violates several properties gives a finding of each. A finding of another kind ends the trace."""
     subject = find_subject("range_cache")
     lockstep = Lockstep(Target(subject, find_profile(subject, "pulsar-2026-07")))
@@ -137,6 +137,7 @@ def test_every_part_of_a_module_has_mutants_even_if_two_have_one_name() -> None:
 def test_generated_mutants_differ_and_are_deterministic() -> None:
     made = generated_of("impl.canary")
     assert len(made) > 15
+    assert generated_of("impl.canary") == made
     assert len({m.id for m in made}) == len(made)
     texts = {source_with(m) for m in made}
     assert source_of("impl.canary") not in texts
@@ -145,7 +146,9 @@ def test_generated_mutants_differ_and_are_deterministic() -> None:
 
 
 def test_a_generated_mutant_is_valid_python() -> None:
-    for mutant in generated_of("model.pending_acks.replay"):
+    made = generated_of("model.pending_acks.replay")
+    assert made
+    for mutant in made:
         ast.parse(source_with(mutant))
 
 
@@ -396,7 +399,7 @@ def test_a_bug_in_a_module_that_is_not_imported_is_an_error() -> None:
 
 
 def test_a_module_that_uses_only_the_module_itself_is_a_dependent() -> None:
-    """`from model import range_cache`: no value of its globals was defined in the changed module."""
+    """A module may have `from model import range_cache`, and no global that was defined in that module."""
     find_subject("managed_ledger")
     assert {"model.entry_cache.state", "model.managed_ledger.state"} <= set(_dependents({"model.range_cache"}))
 

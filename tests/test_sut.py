@@ -439,6 +439,7 @@ def test_a_slow_program_is_not_replayed_for_long(monkeypatch: pytest.MonkeyPatch
 
 def test_an_error_of_null_is_no_error(brokerproof: Any) -> None:
     program = PARTIAL.replace('"outcomes": outcomes', '"error": None, "outcomes": outcomes')
+    assert program != PARTIAL
     assert brokerproof("sut", "canary", "--traces", 5, *PATIENT, "--", sys.executable, "-c", program).code == 0
 
 
