@@ -215,13 +215,13 @@ def lacks_position_or_ack_set(event: Event) -> bool:
 
 @sometimes(ack_set)
 def only_second_word_has_bits(cfg: Config, s: State) -> bool:
-    """A batch has unacknowledged messages in its second word and none in its first."""
+    """A batch has unacknowledged messages, but none among its first 64 messages (the first word)."""
     return any(b.bits > 2**64 - 1 and b.bits % 2**64 == 0 for b in s.batches)
 
 
 @sometimes(ack_set, on=(*CLEAR_CALLS, "and_with"))
 def last_message_is_acknowledged(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A call acknowledges the last unacknowledged message of a batch; another batch has unacknowledged messages."""
+    """A call acknowledges the last unacknowledged message of a batch, while another batch still has one."""
     if was_rejected(event) or after == before or unacknowledged_in(after, event):
         return False
     return any(b.bits for b in after.batches)
@@ -229,13 +229,13 @@ def last_message_is_acknowledged(cfg: Config, before: State, event: Event, after
 
 @sometimes(ack_set, on=("open_batch",))
 def batch_is_opened_after_recycling(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A batch is opened after another batch was recycled, and while a third batch is open."""
+    """A batch is opened while another one is open, and after a third one was recycled."""
     return len(before.batches) > 0 and before.next_batch > len(before.batches) + 1
 
 
 @sometimes(ack_set, on=("is_ack_set_overlap",))
 def overlap_is_in_trimmed_words_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Both ack sets acknowledge a message, but only messages of zero words at their ends, which were trimmed."""
+    """Two ack sets acknowledge a common message, but only in words that are missing at their ends (zero words)."""
     current, other = event.arguments["current"], event.arguments["other"]
     if current is None or other is None or len(current) != len(other) or cfg.batch_size <= 64 * len(current):
         return False
@@ -244,7 +244,7 @@ def overlap_is_in_trimmed_words_only(cfg: Config, before: State, event: Event, a
 
 @sometimes(ack_set, on=("is_ack_set_overlap",), given=lambda cfg: cfg.overlap == "within_batch")
 def disjoint_acks_have_clear_padding(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two ack sets do not overlap within the batch, although a bit beyond the batch is clear in both."""
+    """Two ack sets acknowledge no common message, although a bit beyond the batch is clear in both."""
     current, other = event.arguments["current"], event.arguments["other"]
     if not current or not other or cfg.batch_size % 64 == 0 or event.outcome is not False:
         return False
@@ -254,7 +254,7 @@ def disjoint_acks_have_clear_padding(cfg: Config, before: State, event: Event, a
 
 @sometimes(ack_set, on=("compare_with_ack_set",))
 def whole_entry_is_compared_with_part(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """One of two positions of an entry acknowledges the whole entry; the other one does not."""
+    """Two positions of an entry are compared: one acknowledges the whole entry, the other one does not."""
     current, other = event.arguments["current"], event.arguments["other"]
     if current is None or other is None or comparison_key(current)[:2] != comparison_key(other)[:2]:
         return False

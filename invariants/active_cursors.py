@@ -381,7 +381,7 @@ def ties(s: State, c: Cursor) -> int:
 
 @sometimes(active_cursors, on=(COUNT,), given=counts)
 def count_with_ties_and_cursors_on_both_sides(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A count is queried for a cursor that shares its position, while others are before and after it."""
+    """The expected read count is asked for a cursor that shares its position, with others before it and after it."""
     c = own_cursor(before, event)
     if c is None or c.position is None or not ties(before, c):
         return False
@@ -390,14 +390,14 @@ def count_with_ties_and_cursors_on_both_sides(cfg: Config, before: State, event:
 
 @sometimes(active_cursors, on=(COUNT,), given=counts)
 def count_of_untracked_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A count is queried for an untracked cursor, while others are tracked."""
+    """The expected read count is asked for an untracked cursor, while other cursors have positions."""
     c = own_cursor(before, event)
     return c is not None and c.position is None and bool(tracked(before))
 
 
 @sometimes(active_cursors, on=MOVES)
 def backward_move_becomes_slowest(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cursor moves to before the positions of all cursors (seek)."""
+    """A cursor moves back (seek) to before the positions of all other cursors."""
     move = move_of(before, event, after)
     return move is not None and move.new < min(tracked(before))
 
@@ -467,7 +467,7 @@ def additions(
 def readded_name_is_looked_up(
     cfg: Config, before: State, event: Event, after: State, added: frozenset[tuple[int, bool]]
 ) -> bool:
-    """A lookup finds a name that was added more than once."""
+    """A lookup finds a cursor whose name was added more than once."""
     return isinstance(event.outcome, Found) and (event.arguments["cursor"], True) in added
 
 
@@ -479,13 +479,13 @@ def update_of_unknown_name(cfg: Config, before: State, event: Event, after: Stat
 
 @sometimes(active_cursors, on=("should_cache_added_entries",), given=has_grace_period)
 def caching_without_cursors(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Added entries are cached although no cursor exists."""
+    """Added entries are cached although no cursor exists: the grace period has not passed."""
     return event.outcome is True and not before.cursors
 
 
 @sometimes(active_cursors, on=("should_cache_added_entries",), given=has_grace_period)
 def grace_period_ends_exactly(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Added entries are not cached any more at the moment when exactly the grace period has passed."""
+    """Added entries are no longer cached at exactly the time at which the grace period ends."""
     return event.outcome is False and cfg.grace_ms > 0 and before.now_ms - before.last_removal_ms == cfg.grace_ms
 
 
@@ -500,13 +500,13 @@ def cursors_in_two_ledgers(cfg: Config, s: State) -> bool:
 
 @sometimes(active_cursors, given=is_list)
 def removed_node_stays_linked(cfg: Config, s: State) -> bool:
-    """The list links a node of a removed cursor, while other cursors are present."""
+    """The linked list still has the node of a removed cursor, while other cursors exist."""
     return s.nodes is not None and any(not n.present for n in s.nodes.linked) and bool(s.cursors)
 
 
 @sometimes(active_cursors, given=is_list)
 def incremental_flush_is_due(cfg: Config, s: State) -> bool:
-    """Updates are pending, and a flush would apply them one by one."""
+    """Updates are not in the linked list yet; they are so few that it would be changed, not rebuilt."""
     return s.nodes is not None and 0 < len(s.nodes.updates) < s.nodes.tracked // 2
 
 

@@ -563,7 +563,7 @@ def open_tickets(s: State) -> list[int]:
 
 @sometimes(batch_acks, on=("ack_individual",))
 def last_message_of_batch_is_acked(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack of some messages deletes their entry, because earlier acks have acknowledged the other messages."""
+    """An ack of some messages of a batch deletes the entry: earlier acks have acknowledged its other messages."""
     if is_error(event):
         return False
     ack_sets = {p.entry: p.remaining for p in before.acks.partial}
@@ -576,7 +576,7 @@ def last_message_of_batch_is_acked(cfg: Config, before: State, event: Event, aft
 
 @sometimes(batch_acks, on=("ack_individual",))
 def mark_delete_position_advances_into_next_ledger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack closes a gap, and the mark-delete position advances into another ledger."""
+    """An ack fills a gap between acknowledged entries, and the mark-delete position advances into another ledger."""
     moved = after.acks.first_unacked - before.acks.first_unacked > len(event.arguments["acks"])
     first, last = (position_of(s.ledgers, max(s.acks.first_unacked - 1, 0)) for s in (before, after))
     return moved and before.acks.deleted > 0 and first.ledger < last.ledger
@@ -584,7 +584,7 @@ def mark_delete_position_advances_into_next_ledger(cfg: Config, before: State, e
 
 @sometimes(batch_acks, on=("ack_cumulative",))
 def cumulative_ack_into_entry_with_ack_set(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cumulative ack acknowledges messages, and leaves messages of its entry, which had an ack set."""
+    """A cumulative ack ends inside a batch that already has an ack set, and leaves some of its messages."""
     if is_error(event) or not event.outcome:
         return False
     entry = entry_of(before, Ack(event.arguments["position"], None))
@@ -593,7 +593,7 @@ def cumulative_ack_into_entry_with_ack_set(cfg: Config, before: State, event: Ev
 
 @sometimes(batch_acks, on=("ack_individual",))
 def ack_list_has_position_without_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A list of several acks ends with a position after the last entry."""
+    """The last ack in a list of several acks is for a position after the last entry."""
     acks = event.arguments["acks"]
     return len(acks) > 1 and is_after_last_entry(before, acks[-1])
 
@@ -609,40 +609,40 @@ def empty_ledger_between_deleted_entries(cfg: Config, s: State) -> bool:
 
 @sometimes(batch_acks)
 def record_cannot_hold_everything(cfg: Config, s: State) -> bool:
-    """A record can hold neither all ranges nor all ack sets."""
+    """A record can hold neither all ranges of deleted entries nor all ack sets."""
     too_many = len(ranges(s.ledgers, s.acks.deleted)) > cfg.max_ranges
     return too_many and len(s.acks.partial) > cfg.max_ack_sets
 
 
 @sometimes(batch_acks, on=("crash",))
 def crash_loses_part_of_ack_set(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A crash loses some acknowledged messages of an entry and keeps others."""
+    """A crash loses some acknowledgements of messages of a batch, and keeps others."""
     found = {p.entry: p.remaining for p in after.acks.partial}
     return any(p.entry in found and found[p.entry] != p.remaining for p in before.acks.partial)
 
 
 @sometimes(batch_acks, on=("crash",))
 def crash_recovers_record_in_flight(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A crash recovers the record in flight, which differs from the durable one."""
+    """A crash interrupts a write; its record turns out to be durable, and differs from the previous record."""
     return not is_error(event) and event.arguments["write_survives"] and after.durable != before.durable
 
 
 @sometimes(batch_acks, on=WRITE_ENDS)
 def queued_reset_starts_with_later_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The end of a write that completes no reset starts the write of a queued reset."""
+    """When a write ends that completes no reset, the write of a queued reset starts."""
     return not completed_resets(before, event) and after.writing is not None and after.writing.resets != ()
 
 
 @sometimes(batch_acks, on=("written",))
 def reset_into_batch_before_mark_delete_position(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reset with an ack set, to an entry before the mark-delete position, completes."""
+    """A reset into the middle of a batch, before the mark-delete position, completes."""
     resets = completed_resets(before, event)
     return bool(resets) and resets[-1].remaining is not None and resets[-1].entry < before.acks.first_unacked
 
 
 @sometimes(batch_acks, on=("end_read",))
 def entry_with_ack_set_is_delivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read delivers an entry with an ack set, and skips a deleted entry before it."""
+    """A read skips a deleted entry, and delivers a later entry with its ack set."""
     outcome = event.outcome
     return (
         isinstance(outcome, Delivered)
@@ -653,7 +653,7 @@ def entry_with_ack_set_is_delivered(cfg: Config, before: State, event: Event, af
 
 @sometimes(batch_acks, on=("reopen",))
 def ack_sets_are_dropped_when_switched_off(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cursor with ack sets reopens without batch-index acks."""
+    """A cursor that has ack sets is reopened with batch-index acks switched off."""
     return not is_error(event) and before.acks.partial != () and not after.batch_acks
 
 

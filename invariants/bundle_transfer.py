@@ -475,31 +475,31 @@ def undisturbed_transfer_duplicates_nothing(cfg: Config, before: State, event: E
 
 @sometimes(bundle_transfer, on=("process",))
 def send_is_ignored(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A topic ignores a send."""
+    """A broker ignores a producer's send, because the topic is in transfer."""
     return bool(event.outcome == "ignored") and event.arguments["client"] < cfg.producers
 
 
 @sometimes(bundle_transfer, on=("process",), given=lambda cfg: cfg.deduplication)
 def resent_message_is_duplicate(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Deduplication recognises a message that is sent again."""
+    """A producer sends a message again, and deduplication recognises that the message is stored."""
     return bool(event.outcome == "duplicate")
 
 
 @sometimes(bundle_transfer, on=("open_topic",))
 def recovery_keeps_unconfirmed_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Ledger recovery keeps an unconfirmed entry."""
+    """A broker opens a topic, and ledger recovery keeps an entry whose write had not been confirmed."""
     return happened(event) and event.arguments["kept"] > 0
 
 
 @sometimes(bundle_transfer, on=("admit",), given=lambda cfg: cfg.variant == "V0")
 def request_waits_for_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker parks `PRODUCER` or `SUBSCRIBE` until the bundle has an owner."""
+    """A client's `PRODUCER` or `SUBSCRIBE` waits at a broker until the bundle has an owner."""
     return isinstance(event.outcome, Refused) and event.outcome.why == "the bundle has no owner yet"
 
 
 @sometimes(bundle_transfer, on=("publish",))
 def stale_append_is_skipped(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker appends a record that every reader skips."""
+    """A broker appends an outdated record to the channel, and all brokers skip the record."""
     return event.outcome is False
 
 

@@ -603,21 +603,21 @@ def observation_shows_entries_by_key(cfg: Config, s: State) -> bool:
 
 @sometimes(cache_steps, on=("set_accessed",))
 def late_lookup_set_accessed_of_reused_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup sets `accessed` of a wrapper that was reused for another position."""
+    """A slow lookup sets `accessed` of a wrapper that meanwhile was reused for another position."""
     t = before.lookups[event.arguments["reader"]]
     return is_accepted(event) and t.wrapper is not None and before.wrappers[t.wrapper].key not in (None, t.key)
 
 
 @sometimes(cache_steps, on=("set_accessed",))
 def late_lookup_set_accessed_of_pooled_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup sets `accessed` of a wrapper in the pool."""
+    """A slow lookup sets `accessed` of a wrapper that meanwhile went back to the pool."""
     t = before.lookups[event.arguments["reader"]]
     return is_accepted(event) and t.wrapper is not None and before.wrappers[t.wrapper].pooled
 
 
 @sometimes(cache_steps, on=("retain",))
 def lookup_missed_removed_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup finds the wrapper's key equal, and still returns no entry.
+    """A lookup finds the wrapper of its position, and still returns no entry.
 
     The entry was removed in between, or its value is deallocated.
     """
@@ -626,33 +626,33 @@ def lookup_missed_removed_entry(cfg: Config, before: State, event: Event, after:
 
 @sometimes(cache_steps, on=("take",))
 def removal_found_changed_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal locks a wrapper and does not unmap it: its entry was evicted or removed, or its value deallocated."""
+    """A removal locks a wrapper and leaves it alone: its entry has already left, or its value is deallocated."""
     return event.outcome is False
 
 
 @sometimes(cache_steps, on=VISITS)
 def eviction_waited_for_removal(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction finds the head locked by a removal."""
+    """An eviction waits: the entry at the head of the queue is locked by a thread that removes it."""
     n = before.eviction.wrapper
     return event.outcome == LOCKED and any(r.wrapper == n for r in before.removals)
 
 
 @sometimes(cache_steps, on=VISITS)
 def eviction_waited_for_insert(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction finds the head locked by an insert."""
+    """An eviction waits: the entry at the head of the queue is locked by the thread that inserts it."""
     n = before.eviction.wrapper
     return event.outcome == LOCKED and any(i.wrapper == n for i in before.inserts)
 
 
 @sometimes(cache_steps)
 def total_is_transiently_negative(cfg: Config, s: State) -> bool:
-    """The total is negative: the bytes of an entry were subtracted from the total before they were added."""
+    """The total size is negative for a while: the bytes of an entry were subtracted before they were added."""
     return s.total < 0
 
 
 @sometimes(cache_steps, on=("insert",))
 def inserts_raced_for_position(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert returns false because another thread is inserting at the position."""
+    """An insert fails because another thread is inserting an entry at the same position."""
     if event.outcome is not False:
         return False
     key = event.arguments["cache"] * cfg.positions + event.arguments["position"]
@@ -661,25 +661,25 @@ def inserts_raced_for_position(cfg: Config, before: State, event: Event, after: 
 
 @sometimes(cache_steps, on=("schedule",))
 def triggers_raced(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two threads read null from `evictionInProgress`, and the second finds that the first has set it."""
+    """Two threads find that no eviction is in progress and that one is needed; only the first schedules it."""
     return event.outcome is False
 
 
 @sometimes(cache_steps, on=VISITS)
 def eviction_visited_detached_wrapper(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction visits a wrapper without key: its entry was removed."""
+    """An eviction visits a wrapper in the queue whose entry was already removed."""
     return bool(event.outcome == "MISSING")
 
 
 @sometimes(cache_steps, on=VISITS, given=lambda cfg: cfg.extend_ttl_of_recently_accessed)
 def entry_was_requeued(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction requeues an accessed entry."""
+    """An eviction moves an entry that was accessed from the head to the tail of the queue."""
     return bool(event.outcome == "REQUEUE")
 
 
 @sometimes(cache_steps, on=("insert",))
 def position_reused_before_wrapper_marked_removed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert succeeds at a position whose former wrapper is unmapped but not marked as removed."""
+    """An insert succeeds at a position whose previous entry is removed or evicted by a thread that is not done yet."""
     if event.outcome is not True:
         return False
     key = event.arguments["cache"] * cfg.positions + event.arguments["position"]
@@ -688,19 +688,19 @@ def position_reused_before_wrapper_marked_removed(cfg: Config, before: State, ev
 
 @sometimes(cache_steps, on=("begin_periodic_eviction",))
 def periodic_task_preceded_scheduled_task(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The periodic task begins while another task is scheduled."""
+    """The periodic eviction begins while a task that an insert scheduled has not begun."""
     return is_accepted(event) and before.scheduled > 0
 
 
 @sometimes(cache_steps)
 def total_above_trigger_at_rest(cfg: Config, s: State) -> bool:
-    """Every thread is idle, the total is above the trigger, and no task is scheduled."""
+    """The total size is above the trigger, but every thread is idle, and no eviction is scheduled."""
     return at_rest(s) and s.total > cfg.trigger_bytes and not s.scheduled
 
 
 @sometimes(cache_steps)
 def deallocated_value_is_mapped(cfg: Config, s: State) -> bool:
-    """An entry with a deallocated value is mapped."""
+    """An entry is cached although its value was deallocated by one release too many."""
     return any(n is not None and s.wrappers[n].released for n in s.mapped)
 
 

@@ -239,14 +239,14 @@ def expired_entry_hidden_behind_unexpired(cfg: Config, before: State, event: Eve
 
 @sometimes(legacy_cache, on=("time_pass",))
 def time_pass_removed_entry_at_threshold(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass removes an entry whose timestamp is the threshold."""
+    """A time pass removes an entry whose timestamp is exactly the threshold."""
     threshold = event.arguments["threshold_ns"]
     return any(e.timestamp_ns == threshold for e in removed(before, after)[event.arguments["cache"]])
 
 
 @sometimes(legacy_cache, on=("evict_proportionally",))
 def policy_freed_less_than_requested(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The policy frees fewer bytes than requested, although it does not empty the given caches."""
+    """The policy frees fewer bytes than requested, and still leaves entries in the caches that it may evict from."""
     if isinstance(event.outcome, Refused):
         return False
     held = sum(size(before.caches[c]) for c in set(event.arguments["caches"]))
@@ -256,7 +256,7 @@ def policy_freed_less_than_requested(cfg: Config, before: State, event: Event, a
 
 @sometimes(legacy_cache, on=("evict_proportionally",))
 def policy_evicted_from_two_caches(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """In one round, the policy requests bytes from two caches or more."""
+    """In one round, the policy divides the bytes to free between two caches or more."""
     return not isinstance(event.outcome, Refused) and len(event.outcome) >= 2
 
 

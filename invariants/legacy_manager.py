@@ -366,19 +366,19 @@ def cache_is_disabled_iff_created_at_maximum_zero(cfg: Config, before: State, ev
 
 @sometimes(legacy_manager, on=("insert",))
 def insert_exceeded_maximum(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert makes the total exceed the maximum."""
+    """An insert makes the total size exceed the maximum."""
     return event.outcome is True and total_bytes(after) > after.max_bytes
 
 
 @sometimes(legacy_manager, on=("insert",), given=lambda cfg: cfg.eviction_task == "immediate")
 def insert_rejected_after_eviction_made_room(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert is rejected although the eviction inside it freed enough bytes."""
+    """An insert is rejected although the eviction that it ran itself has made room."""
     return event.outcome is False and total_bytes(after) < after.max_bytes <= total_bytes(before)
 
 
 @sometimes(legacy_manager, on=("run_eviction_task",), given=lambda cfg: cfg.eviction_task == "queued")
 def task_used_stale_size(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task uses the total at its scheduling, which differs from the current total."""
+    """A task evicts by the total size at the time of its scheduling, which has changed since."""
     return bool(before.tasks) and before.tasks[0] != total_bytes(before)
 
 
@@ -390,14 +390,14 @@ def eviction_failed(cfg: Config, before: State, event: Event, after: State) -> b
 
 @sometimes(legacy_manager, on=("run_eviction_task",), given=lambda cfg: cfg.eviction_task == "queued")
 def task_ended_above_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task ends above the watermark: shares are truncated, or the total was smaller at scheduling."""
+    """A task leaves the total size above the watermark: shares are rounded down, or the total grew after scheduling."""
     target = int(after.max_bytes * after.watermark)
     return isinstance(event.outcome, int) and total_bytes(after) > target
 
 
 @sometimes(legacy_manager, on=("read",))
 def partly_cached_range_read_from_storage(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A partly cached range is read from storage as a whole."""
+    """A range of which some entries are cached is read from storage as a whole."""
     if isinstance(event.outcome, Refused | Failed) or not event.outcome.storage_reads:
         return False
     held = {e.position for e in entries_of(before.caches[event.arguments["cache"]])}
@@ -418,5 +418,5 @@ def cache_was_disabled(cfg: Config, s: State) -> bool:
 
 @sometimes(legacy_manager)
 def cache_stayed_disabled(cfg: Config, s: State) -> bool:
-    """A cache is disabled although the maximum is above zero, also after calls that were counted."""
+    """A cache is still disabled although the maximum is above zero, also after calls that the counters counted."""
     return "disabled" in s.caches and s.max_bytes > 0 and s.counters != Counters()

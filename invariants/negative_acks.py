@@ -473,13 +473,13 @@ def timer_task_after_close_is_a_no_op(cfg: Config, before: State, event: Event, 
 
 @sometimes(negative_acks, on=("nack",), given=lambda cfg: bool(cfg.backoff.delays))
 def nack_brings_timer_forward(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A nack gives an armed timer an earlier deadline, which is after now."""
+    """A nack re-arms the timer for an earlier deadline, which is after now."""
     return before.timer is not None and after.timer is not None and before.now < after.timer < before.timer
 
 
 @sometimes(negative_acks, on=("nack",))
 def nack_of_pending_entry_changes_no_bucket(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An accepted nack changes no bucket, because an earlier nack of the entry is pending."""
+    """A nack changes no bucket: an earlier nack has put the entry into the same bucket."""
     return not is_error(event) and after.buckets == before.buckets
 
 
@@ -491,21 +491,21 @@ def entry_is_in_three_buckets(cfg: Config, before: State, event: Event, after: S
 
 @sometimes(negative_acks, on=("nack",))
 def equal_delays_straddle_bucket_boundary(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two nacks of an entry with the same delay are in adjacent buckets: the entry will be redelivered twice."""
+    """Two nacks of an entry with the same delay fall into adjacent buckets: it will be redelivered twice."""
     new = pending(after) - pending(before)
     return not cfg.backoff.delays and any((time - bucket_length(cfg), e) in pending(before) for time, e in new)
 
 
 @sometimes(negative_acks, on=("nack",))
 def nack_is_added_to_past_bucket(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The bucket time of a nack with a positive delay is before now, because a bucket is longer than the delay."""
+    """A nack with a positive delay falls into a bucket whose time is past: a bucket is longer than the delay."""
     past = [time for time, _ in pending(after) - pending(before) if monotonic(after, time) < before.now]
     return not is_error(event) and event.outcome.delay > 0 and bool(past)
 
 
 @sometimes(negative_acks, on=("advance_time",))
 def one_command_covers_three_buckets(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """One redelivery command covers three buckets, two of which have a common entry."""
+    """One redelivery command has the entries of at least three buckets, two of which have a common entry."""
     if len(commands(event)) != 1:
         return False
     removed = pending(before) - pending(after)
@@ -515,7 +515,7 @@ def one_command_covers_three_buckets(cfg: Config, before: State, event: Event, a
 
 @sometimes(negative_acks, on=("advance_time",))
 def redelivered_entry_is_still_pending(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A redelivered entry is still pending in a later bucket."""
+    """An entry is redelivered and is still pending in a later bucket."""
     still_pending = {entry for _, entry in pending(after)}
     return any(each.position in still_pending for command in commands(event) for each in command.ids)
 
@@ -542,7 +542,7 @@ def command_has_ids_of_three_kinds(cfg: Config, before: State, event: Event, aft
 
 @sometimes(negative_acks, on=("advance_time",))
 def one_of_two_chunked_messages_is_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """One of two received chunked messages is redelivered; the other one stays stored."""
+    """A message in several chunks is redelivered, while another one stays stored."""
     return bool(after.chunked_messages) and len(after.chunked_messages) < len(before.chunked_messages)
 
 
@@ -554,7 +554,7 @@ def tracker_closes_with_three_buckets(cfg: Config, before: State, event: Event, 
 
 @sometimes(negative_acks, on=("fail_redelivery",))
 def consumer_fails_with_later_buckets(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The consumer throws while later buckets are pending."""
+    """The consumer throws an exception at a redelivery, while later buckets are pending."""
     return isinstance(event.outcome, Failed) and bool(after.buckets)
 
 

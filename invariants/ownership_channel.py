@@ -461,13 +461,13 @@ def two_brokers_own_bundle_in_their_own_views(cfg: Config, s: State) -> bool:
 
 @sometimes(ownership_channel, on=("read",), given=lambda cfg: cfg.storage == "system_topic")
 def conflicting_record_is_rejected(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reader of the topic rejects a record."""
+    """A broker rejects a record that it reads from the topic: the version or the transition is not allowed."""
     return event.outcome is False
 
 
 @sometimes(ownership_channel, on=("jump", "notify"))
 def view_skips_record(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The new record of a bundle in a view has a version that is larger than that of the old record by 2 or more."""
+    """A view skips a record: the version of a bundle's new record is higher than the last one by 2 or more."""
     return not isinstance(event.outcome, Refused) and any(
         old is not None and new is not None and new.version_id > old.version_id + 1
         for old, new in zip(broker_of(before, event).view, broker_of(after, event).view, strict=True)
@@ -476,14 +476,14 @@ def view_skips_record(cfg: Config, before: State, event: Event, after: State) ->
 
 @sometimes(ownership_channel, on=("override",))
 def bundle_of_running_broker_is_overridden(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A clean-up of a running broker by another broker overrides a bundle."""
+    """A clean-up by another broker takes a bundle away from a broker that is still running."""
     target, broker = event.arguments["target"], event.arguments["broker"]
     return not isinstance(event.outcome, Refused) and target != broker and before.brokers[target].is_up
 
 
 @sometimes(ownership_channel, on=("stop",))
 def broker_that_owned_bundles_stops(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that has given away a bundle stops: a record in its view names the broker as source."""
+    """A broker that has given away a bundle stops: a record in its view still names it as source."""
     return not isinstance(event.outcome, Refused) and any(
         data is not None and data.source_broker == event.arguments["broker"] for data in broker_of(before, event).view
     )

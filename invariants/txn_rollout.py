@@ -400,25 +400,25 @@ def new_broker_reads_mixture(cfg: Config, before: State, event: Event, after: St
 
 @sometimes(txn_rollout, given=lambda cfg: cfg.flag_is_read_at_open)
 def store_batches_after_flag_off(cfg: Config, s: State) -> bool:
-    """A store batches although the flag of its broker is off."""
+    """A store still writes batches although the flag of its broker is off."""
     return any(store.batching and store.owner is not None and not s.brokers[store.owner].flag for store in s.stores)
 
 
 @sometimes(txn_rollout, given=lambda cfg: cfg.flag_is_read_at_open)
 def store_writes_plain_entries_after_flag_on(cfg: Config, s: State) -> bool:
-    """A store writes plain entries although the flag of its broker is on."""
+    """A store still writes single records although the flag of its broker is on."""
     return any(not store.batching and store.owner is not None and s.brokers[store.owner].flag for store in s.stores)
 
 
 @sometimes(txn_rollout)
 def batch_is_partially_deleted(cfg: Config, s: State) -> bool:
-    """A batch is partially deleted."""
+    """Some records of a batch are deleted, and others are not."""
     return any(e.batch > 1 and e.open + e.ended < e.batch for store in s.stores for e in entries(store))
 
 
 @sometimes(txn_rollout)
 def open_transaction_pins_later_ledgers(cfg: Config, s: State) -> bool:
-    """A fully deleted ledger is kept because the first one has an open transaction."""
+    """A ledger without undeleted records is kept, because the first ledger has an open transaction."""
     return any(
         any(e.open for e in store.ledgers[0].entries) and any(not ledger.entries for ledger in store.ledgers[1:-1])
         for store in s.stores
@@ -427,13 +427,13 @@ def open_transaction_pins_later_ledgers(cfg: Config, s: State) -> bool:
 
 @sometimes(txn_rollout, on=("record_last_ledgers",))
 def last_ledgers_are_recorded_with_batches_left(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """For each store, the last ledger that may have batches is recorded while batches are undeleted."""
+    """In a downgrade, the last ledger of each store that may have batches is recorded while batches are left."""
     return not isinstance(event.outcome, Refused) and event.outcome > 0 and any(batches(s) for s in after.stores)
 
 
 @sometimes(txn_rollout, on=("downgrade_broker",))
 def downgrade_completes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The last new broker is downgraded after all last ledgers were recorded."""
+    """The last new broker is replaced by an old one, after the last ledger of each store was recorded."""
     are_all_old = not any(broker.new for broker in after.brokers)
     return (
         are_all_old

@@ -485,31 +485,31 @@ def flushed_by(event: Event, trigger: str) -> bool:
 
 @sometimes(txn_writer, on=ADDS, given=is_batching)
 def flush_by_max_records(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The number of records triggers a flush."""
+    """The buffer is flushed because it has the maximum number of records."""
     return flushed_by(event, "records")
 
 
 @sometimes(txn_writer, on=ADDS, given=is_batching)
 def flush_by_max_size(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The size of the records triggers a flush."""
+    """The buffer is flushed because its records have the maximum number of bytes."""
     return flushed_by(event, "size")
 
 
 @sometimes(txn_writer, on=ADDS, given=is_batching)
 def flush_by_large_record(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A large record flushes a non-empty buffer."""
+    """A large record arrives, and the buffer is flushed before the record is written."""
     return flushed_by(event, "large") and any(not write.batched for write in effects_of(event).writes)
 
 
 @sometimes(txn_writer, on=TICKS, given=is_batching)
 def single_record_is_flushed_by_max_delay(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A tick flushes a batch of one record."""
+    """A tick of the timer flushes a batch of one record."""
     return flushed_by(event, "delay") and any(w.batched and len(w.records) == 1 for w in effects_of(event).writes)
 
 
 @sometimes(txn_writer, on=TASKS, given=is_batching)
 def batch_serialization_fails(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Several records fail because one of them cannot be serialised in a batch."""
+    """Several records fail together, because one record of their batch cannot be serialised."""
     return (
         bool(effects_of(event).flushes)
         and [callback.outcome for callback in effects_of(event).callbacks].count("serialization") > 1
@@ -518,25 +518,25 @@ def batch_serialization_fails(cfg: Config, before: State, event: Event, after: S
 
 @sometimes(txn_writer, on=("fail_write",))
 def failed_record_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A record whose callback failed is in the log."""
+    """A record is in the log although its callback failed."""
     return len(after.log) > len(before.log)
 
 
 @sometimes(txn_writer, on=("complete_write",))
 def write_succeeds_after_failed_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A write succeeds after a durable write was reported as failed: successful entries are not a prefix of the log."""
+    """A write succeeds right after one that was reported as failed although its entry is in the log."""
     return bool(before.log) and not before.log[-1].succeeded and len(after.log) > len(before.log)
 
 
 @sometimes(txn_writer, on=TASKS)
 def failure_overtakes_write_in_flight(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A fenced ledger fails a record while an earlier record is in flight."""
+    """A record fails because the ledger is fenced, while an earlier record is still in flight."""
     return bool(after.in_flight) and any(callback.outcome == "fenced" for callback in effects_of(event).callbacks)
 
 
 @sometimes(txn_writer, on=("run_writer_tasks",), given=lambda cfg: is_batching(cfg) and cfg.executor == "queued")
 def later_record_fails_first_while_closing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """While the writer is closing, a queued record fails before earlier, buffered records."""
+    """While the writer is closing, a queued record fails before earlier records in the buffer."""
     numbers = [callback.record for callback in effects_of(event).callbacks if callback.outcome == "closed"]
     return numbers != sorted(numbers)
 

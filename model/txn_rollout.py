@@ -1,9 +1,9 @@
 """Upgrade and downgrade of a cluster to and from batched transaction logs (PIP-160).
 
-With PIP-160, a broker can write several records of a transaction log as one entry: a batch. Brokers from before PIP-160
-cannot read batches. So operators follow steps. For an upgrade, they replace all brokers by new ones, then enable a flag
-at each broker that turns batching on. For a downgrade, they disable the flags, and wait until the ledgers that may have
-batches are trimmed, before they install old brokers.
+With PIP-160, a broker can write several records of a transaction log as one entry: a batch. Each log has a store, which
+is open at one broker. Brokers from before PIP-160 cannot read batches. So operators follow steps. For an upgrade, they
+replace all brokers by new ones, then enable a flag at each broker that turns batching on. For a downgrade, they disable
+the flags, and wait until the ledgers that may have batches are trimmed, before they install old brokers.
 
 Models the sections "Upgrade" and "Downgrade" of PIP-160: operators, brokers, and the brokers' transaction log stores
 (`MLTransactionLogImpl`). One step is one action of an operator, the restart of a broker, or one action of one store or

@@ -330,7 +330,7 @@ def acknowledgement_is_never_taken_back(cfg: Config, before: State, event: Event
 
 @sometimes(client_session, on=("store",), given=lambda cfg: cfg.deduplication)
 def resent_message_is_duplicate(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Deduplication recognises a message that was stored before its receipt was lost."""
+    """The broker recognises a resent message as a duplicate: the message was stored, but its receipt was lost."""
     return bool(event.outcome == "duplicate")
 
 
@@ -342,7 +342,7 @@ def timed_out_message_is_in_flight(cfg: Config, before: State, event: Event, aft
 
 @sometimes(client_session, on=("handle",))
 def arriving_message_is_dropped(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The client drops all messages of a delivery, because their acks are grouped or a cumulative ack covers them."""
+    """The client drops a delivery, because all its messages were acknowledged before."""
     return bool(event.outcome == "dropped")
 
 
@@ -354,7 +354,7 @@ def ack_is_lost(cfg: Config, before: State, event: Event, after: State) -> bool:
 
 @sometimes(client_session, on=("handle",))
 def close_meets_request(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A close command arrives while the handler's request is not answered."""
+    """A handler receives a close command while it waits for the answer to its `PRODUCER` or `SUBSCRIBE`."""
     phases = [link.phase for link in links(before)]
     return handled(before, event) == "close" and phases[HANDLERS.index(event.arguments["handler"])] == "waiting"
 

@@ -352,13 +352,13 @@ def periodic_eviction_below_trigger_keeps_unexpired_entries(
 
 @sometimes(entry_cache, given=reads_queued)
 def storage_read_shared_by_two_requests(cfg: Config, s: State) -> bool:
-    """Two requests wait for one storage read."""
+    """Two requests wait for the same storage read."""
     return any(len(set(r.waiting)) >= 2 for r in s.reads)
 
 
 @sometimes(entry_cache, given=reads_queued)
 def read_joined_with_gaps_on_both_sides(cfg: Config, s: State) -> bool:
-    """A request has joined an outstanding read, and the range of the request extends beyond the read on both sides."""
+    """A request has joined a storage read of the middle of its range, and looks both ends up on its own."""
     return any(q.part.kind == "joined" and len(q.part.parts) == 3 for q in s.requests)
 
 
@@ -370,14 +370,14 @@ def partial_cache_hit_waits_for_gaps(cfg: Config, s: State) -> bool:
 
 @sometimes(entry_cache, given=reads_queued)
 def joined_read_with_cached_neighbours(cfg: Config, s: State) -> bool:
-    """A request that joined a read holds entries of its range, cached or from storage, while it waits for others."""
+    """A request that has joined a storage read already holds other entries of its range while it waits."""
     joined = [p for q in s.requests if q.part.kind == "joined" for p in q.part.parts]
     return any(p.kind in ("mixed", "found") and held_by(p) for p in joined)
 
 
 @sometimes(entry_cache, on=("complete_storage_read",))
 def partial_cache_hit_is_read_again(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The storage read of a gap fails, and the whole range of the request is read again."""
+    """The storage read of some entries of a request fails, and the request reads its whole range again."""
     again = {number for number, part in awaited_parts(after) if part.read >= before.next_read}
     began = {q.number for q in before.requests if q.part.kind != "permits"}
     return not event.arguments["success"] and not again.isdisjoint(began)
@@ -386,7 +386,7 @@ def partial_cache_hit_is_read_again(cfg: Config, before: State, event: Event, af
 # With a limiter, an answer can start queued requests, which may join reads, too.
 @sometimes(entry_cache, on=STORAGE_ANSWERS, given=lambda cfg: reads_queued(cfg) and not limited(cfg))
 def repeated_read_joins_outstanding_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When storage answers, a request that reads a range again joins an outstanding read."""
+    """When storage answers, a request reads its range again, and joins an outstanding storage read."""
     had = {r.number: len(r.waiting) for r in before.reads}
     return any(len(r.waiting) > had.get(r.number, len(r.waiting)) for r in after.reads)
 
@@ -403,7 +403,7 @@ def short_answer_is_delivered(cfg: Config, before: State, event: Event, after: S
 
 @sometimes(entry_cache, on=STORAGE_ANSWERS)
 def storage_entry_was_cached_in_the_meantime(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Storage returns an entry whose position was cached in the meantime."""
+    """Storage returns an entry that was cached while the read was outstanding."""
     r = read_of(before, event)
     if r is None or not isinstance(event.outcome, Reading) or r.expected_reads <= 0:
         return False
@@ -414,25 +414,25 @@ def storage_entry_was_cached_in_the_meantime(cfg: Config, before: State, event: 
 
 @sometimes(entry_cache, given=tasks_queued)
 def total_size_exceeds_maximum(cfg: Config, s: State) -> bool:
-    """Entries are cached beyond the maximum while an eviction task is scheduled."""
+    """The total size is above the maximum while an eviction task is scheduled."""
     return s.eviction_in_progress and s.total_bytes > s.max_bytes > 0
 
 
 @sometimes(entry_cache, on=("run_eviction_task",), given=tasks_queued)
 def task_runs_below_trigger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task evicts nothing, because the total size is at most the trigger."""
+    """An eviction task evicts nothing, because the total size is not above the trigger any more."""
     return event.outcome == 0 and not is_above_trigger(before)
 
 
 @sometimes(entry_cache, given=reads_queued)
 def removed_cache_is_filled(cfg: Config, s: State) -> bool:
-    """A read that started before the removal of a topic's cache inserts entries into the removed cache."""
+    """A read that began before the removal of its topic's cache inserts entries into the removed cache."""
     return any(e.cache not in s.topic_caches for e in entries(s))
 
 
 @sometimes(entry_cache)
 def cache_is_disabled(cfg: Config, s: State) -> bool:
-    """A topic's cache is disabled although the maximum size is positive now."""
+    """A topic's cache is disabled: it was created while the maximum size was 0, which is positive now."""
     return DISABLED in s.topic_caches and s.max_bytes > 0
 
 
@@ -444,7 +444,7 @@ def cache_is_absent(cfg: Config, s: State) -> bool:
 
 @sometimes(entry_cache, on=("read", "read_one"), given=limited)
 def small_read_overtakes_queued_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read is granted permits while another read waits for permits."""
+    """A read gets its permits at once, while another read waits for permits."""
     new = before.next_request
     return bool(before.limiter.waiting) and any(g.request == new for g in after.limiter.grants)
 
@@ -452,7 +452,7 @@ def small_read_overtakes_queued_read(cfg: Config, before: State, event: Event, a
 # Each entry needs at least 65 permits, so with at most 150 a read of three entries always exceeds the maximum.
 @sometimes(entry_cache, on=("read",), given=lambda cfg: 0 < cfg.max_reads_in_flight_bytes <= 150)
 def oversized_read_takes_all_permits(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read that exceeds the maximum is granted all permits."""
+    """A read that needs more permits than exist gets all permits."""
     # All permits were free before, and none is free after.
     takes_all = before.limiter.free == cfg.max_reads_in_flight_bytes > 0 == after.limiter.free
     return takes_all and estimated_bytes(cfg, event) > cfg.max_reads_in_flight_bytes
@@ -473,7 +473,7 @@ def queued_read_times_out(cfg: Config, before: State, event: Event, after: State
 
 @sometimes(entry_cache, on=("release",), given=lambda cfg: limited(cfg) and cfg.permits_queue_size > 0)
 def released_permits_start_queued_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The release of the last copy of a request returns its permits, and a queued read starts with them."""
+    """A request returns its permits when its last copy is released, and a queued read starts with them."""
     return isinstance(event.outcome, Released) and bool(event.outcome.issued)
 
 

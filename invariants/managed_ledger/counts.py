@@ -318,13 +318,13 @@ def inactive_cursor_remains_counted(cfg: Config, before: State, event: Event, af
 
 @sometimes(managed_ledger, on=("redeliver", "disconnect"), given=with_counts)
 def redelivery_is_not_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Entries that a consumer held will be replayed or, by a failover subscription, read again; no count rises."""
+    """Entries that a consumer held will be read again for redelivery, but their counts do not rise."""
     return any(each < 0 for each in new_differences(before, after))
 
 
 @sometimes(managed_ledger, on=("mark_delete",), given=with_counts)
 def entry_deleted_before_its_read_remains_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The mark-delete position passes entries that were still to be read or replayed; their counts do not fall."""
+    """The mark-delete position passes entries that still had to be read; their counts do not fall."""
     return any(each > 0 for each in new_differences(before, after))
 
 
@@ -347,7 +347,7 @@ def rewind_is_not_counted(cfg: Config, before: State, event: Event, after: State
 
 @sometimes(managed_ledger, on=("complete_storage_read",), given=with_counts)
 def cursor_between_reader_and_entry_is_not_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An active cursor between the reader and an entry from storage is not included in the count of the entry."""
+    """The count of an entry from storage leaves out an active cursor between the reading cursor and the entry."""
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return False
     reader_at = position_of_reader(before, storage_read_of(before, event))
@@ -361,11 +361,11 @@ def cursor_between_reader_and_entry_is_not_counted(cfg: Config, before: State, e
 
 @sometimes(managed_ledger, given=with_counts)
 def entry_cached_in_grace_period_is_read_without_count(cfg: Config, s: State) -> bool:
-    """A cursor reads a cached entry that has no count, because the entry was added without active cursors."""
+    """A cursor reads a cached entry that has no count: it was added while no cursor was active."""
     return any(e.expected_reads is None and e.copies for e in cached(s).values())
 
 
 @sometimes(managed_ledger, given=with_counts)
 def count_is_negative(cfg: Config, s: State) -> bool:
-    """A cached entry was read more often than was counted."""
+    """A cached entry was read more often than its count expected."""
     return any(e.expected_reads is not None and e.expected_reads < 0 for e in cached(s).values())

@@ -342,20 +342,20 @@ def every_read_ends_and_every_sent_entry_is_released(cfg: Config, s: State) -> b
 
 @sometimes(managed_ledger, on=("read_more_entries",))
 def normal_read_issues_no_storage_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A normal read of several entries issues no storage read: they are cached or in outstanding storage reads."""
+    """A normal read of several entries starts no storage read: they are cached, or being read for others."""
     read = event.outcome
     return isinstance(read, Started) and read.kind == "normal" and len(read.positions) > 1 and not read.issued
 
 
 @sometimes(managed_ledger, on=("read_more_entries",), given=with_counts)
 def replay_read_issues_no_storage_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay read issues no storage read: its entries are cached or in outstanding storage reads."""
+    """A replay read (for redelivery) starts no storage read: its entries are cached, or being read for others."""
     return isinstance(event.outcome, Started) and event.outcome.kind == "replay" and not event.outcome.issued
 
 
 @sometimes(managed_ledger, on=("complete_storage_read",))
 def catch_up_read_is_cached(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry from storage is cached."""
+    """An entry that was read from storage is cached."""
     return bool(set(cached(after)) - set(cached(before)))
 
 
@@ -374,7 +374,7 @@ def expected_reads_extend_ttl(cfg: Config, before: State, event: Event, after: S
 
 @sometimes(managed_ledger, on=("dispatch",))
 def entry_waits_for_consumer_that_holds_its_key(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Key_Shared: an entry is put back while an earlier consumer of its key holds entries of the key (PIP-379)."""
+    """Key_Shared: an entry is not sent, because another consumer still holds entries of its key (PIP-379)."""
     number = event.arguments["subscription"]
     if not isinstance(event.outcome, Dispatched) or not is_type(cfg, number, "key_shared"):
         return False
@@ -389,7 +389,7 @@ def entry_waits_for_consumer_that_holds_its_key(cfg: Config, before: State, even
 
 @sometimes(managed_ledger, on=("dispatch",))
 def complete_replay_read_is_discarded(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A complete replay read is discarded although a consumer is connected."""
+    """A replay read has completed and is discarded, although a consumer is connected."""
     number = event.arguments["subscription"]
     return (
         isinstance(event.outcome, Dispatched)
@@ -406,5 +406,5 @@ def cached_entries_are_trimmed(cfg: Config, before: State, event: Event, after: 
 
 @sometimes(managed_ledger, on=("mark_delete",), given=without_counts)
 def mark_delete_removes_cached_entries(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Without counts, a move of a mark-delete position removes entries from the cache."""
+    """With counts switched off, a move of a mark-delete position removes entries from the cache."""
     return len(cached(after)) < len(cached(before))

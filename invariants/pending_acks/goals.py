@@ -24,20 +24,20 @@ from model.pending_acks.state import INTERNAL, Config, State
 
 @sometimes(pending_acks, on=("crash",))
 def crash_loses_committed_acks_of_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The cursor loses acks in a crash, and their commit is in the log."""
+    """In a crash, the cursor loses acks whose commit is in the log."""
     committed = [each.commit_messages(cfg, after.cursor.first_unacked) for each in logged(before).committed]
     return any(unacknowledged(cfg, after.cursor, m) != unacknowledged(cfg, before.cursor, m) for m in committed)
 
 
 @sometimes(pending_acks, on=("crash",))
 def in_flight_entry_survives_crash(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A crash leaves a durable log entry whose requests did not complete."""
+    """After a crash, the log has an entry whose requests had not completed."""
     return len(after.log) > len(before.log)
 
 
 @sometimes(pending_acks, on=("read_entry",))
 def replay_drops_acked_positions_of_a_list(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay reads an ack of several entries; the persisted cursor has deleted some of them, but not all."""
+    """A replay reads an ack of several entries, some of which the persisted cursor has deleted already, but not all."""
     if is_error(event):
         return False
     lists = [each.acks for each in before.log[before.read_position] if each.op == "ack" and len(each.acks) > 1]
@@ -48,19 +48,19 @@ def replay_drops_acked_positions_of_a_list(cfg: Config, before: State, event: Ev
 
 @sometimes(pending_acks, on=APPENDS)
 def several_keys_are_removed_at_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An append removes more than one key of the index."""
+    """An append removes several keys of the log's index at once: the cursor has persisted the acks that they cover."""
     return len(before.log_index.keys) > len(after.log_index.keys) + 1 and after.status == "ready"
 
 
 @sometimes(pending_acks)
 def deletable_prefix_is_not_yet_trimmed(cfg: Config, s: State) -> bool:
-    """The index of a ready handle has a key that the subscription's persisted mark-delete position has reached."""
+    """The cursor has persisted all acks in the first part of the log, which is not trimmed yet."""
     return s.status == "ready" and any(key.ack_position < s.durable_cursor.first_unacked for key in s.log_index.keys)
 
 
 @sometimes(pending_acks, on=APPENDS)
 def aborted_transaction_shares_an_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An abort redelivers messages of an entry, and after the append an individual ack of the entry is pending."""
+    """An abort redelivers messages of an entry, of which another individual ack is pending."""
     if is_error(event) or not event.outcome.redelivered:
         return False
     entries = {ack.entry for each in after.individual_acks for ack in each.acks}
@@ -69,7 +69,7 @@ def aborted_transaction_shares_an_entry(cfg: Config, before: State, event: Event
 
 @sometimes(pending_acks, on=APPENDS)
 def log_entry_has_ack_and_its_abort(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A log entry has an ack and, after the ack, the abort of its transaction; the abort redelivers acked messages."""
+    """A log entry has an ack and the abort of its transaction; the abort redelivers the acked messages."""
     aborts = [each for each in applied_records(cfg, before, event, after) if each.request.record.op == "abort"]
     return any(
         messages_to_redeliver(cfg, before, each) for each in aborts if each.request.record.txn not in in_memory(before)
@@ -78,13 +78,13 @@ def log_entry_has_ack_and_its_abort(cfg: Config, before: State, event: Event, af
 
 @sometimes(pending_acks, on=APPENDS)
 def low_watermark_aborts_transaction(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An abort that the handle itself started, because of the low watermark, is not complete after an append."""
+    """The handle itself has started to abort a transaction that the coordinator has ended (low watermark)."""
     return not is_error(event) and any(request.number == INTERNAL for request in open_requests(after))
 
 
 @sometimes(pending_acks, on=("end_replay",))
 def queued_requests_are_accepted_after_replay(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Several requests that arrived before the handle was ready are buffered or in flight after the replay."""
+    """After a replay, several requests that arrived during it are buffered or in flight."""
     return len(before.accept_queue) > 1 and len(open_requests(after)) > 1
 
 
@@ -113,7 +113,7 @@ def committed_txns(before: State, event: Event) -> list[int]:
 
 @sometimes(pending_acks, on=("written",))
 def cumulative_ack_inside_batch_is_committed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A commit applies a cumulative ack whose ack set leaves messages of the entry unacknowledged."""
+    """A commit applies a cumulative ack that ends inside a batch, of which messages remain unacknowledged."""
     cumulative = before.cumulative_ack
     if cumulative is None or cumulative.ack.ack_set is None or cumulative.txn not in committed_txns(before, event):
         return False
@@ -122,7 +122,7 @@ def cumulative_ack_inside_batch_is_committed(cfg: Config, before: State, event: 
 
 @sometimes(pending_acks, on=("written",))
 def entry_acked_by_batch_indexes_is_committed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A commit applies several acks that together are for all batch indexes of an entry."""
+    """A commit applies several acks that together are for all messages of a batch."""
     commits = committed_txns(before, event)
     # an ack set 0 results only from the AND of several ack sets
     has_entry = any(ack.ack_set == 0 for each in before.individual_acks if each.txn in commits for ack in each.acks)

@@ -38,7 +38,7 @@ def _kept_with_times_requeued(before: State, after: State) -> list[tuple[Entry, 
 
 @sometimes(range_cache, on=PASSES, given=requeues_for_reads)
 def requeued_for_expected_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A pass requeues an entry that was not accessed, because of its expected reads."""
+    """A pass requeues an entry that was not accessed, because reads of it are expected."""
     return any(times and not e.accessed for e, times in _kept_with_times_requeued(before, after))
 
 
@@ -50,7 +50,7 @@ def requeued_for_recent_access(cfg: Config, before: State, event: Event, after: 
 
 @sometimes(range_cache, on=PASSES, given=lambda cfg: requeues_for_reads(cfg) and cfg.access_requeue_counts)
 def access_requeue_reached_the_maximum(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A requeue for recent access raises `requeueCount` of an entry with expected reads to the maximum."""
+    """A requeue for recent access brings an entry with expected reads to the maximum number of requeues."""
     return before.extend_ttl_of_recently_accessed and any(
         times == 1 and e.accessed and expects_reads(e) and e.requeue_count + 1 == before.max_requeue_times
         for e, times in _kept_with_times_requeued(before, after)
@@ -79,20 +79,20 @@ def size_pass_evicted_due_entry(cfg: Config, before: State, event: Event, after:
 
 @sometimes(range_cache, on=("time_pass",))
 def time_pass_dropped_only_detached_wrappers(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass drops detached wrappers at the head, removes no entry, and leaves a queue that is not empty."""
+    """A time pass evicts nothing and only drops slots of removed entries at the head; the queue is not empty then."""
     all_kept = by_key(after).keys() == by_key(before).keys() and after.stash == before.stash
     return all_kept and len(after.queue) < len(before.queue) and bool(after.queue)
 
 
 @sometimes(range_cache, on=("time_pass",))
 def detached_wrapper_behind_unexpired_head(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass stops at an unexpired entry, and a detached wrapper behind it stays in the queue."""
+    """A time pass stops at an unexpired entry; behind it, the queue still has the slot of a removed entry."""
     return None in after.queue
 
 
 @sometimes(range_cache, on=("time_pass",))
 def time_pass_stopped_exactly_at_threshold(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass stops at an entry whose timestamp is the threshold."""
+    """A time pass stops at an entry whose timestamp is exactly the threshold."""
     live = [e for e in after.queue if e is not None]
     # `< now`, because the timestamp of an entry that this pass requeued is now
     return bool(live) and live[0].timestamp_ns == event.arguments["threshold_ns"] < before.now_ns
@@ -126,7 +126,7 @@ def two_copies_share_read_count_with_entry(cfg: Config, s: State) -> bool:
 
 @sometimes(range_cache, on=("put",), given=lambda cfg: cfg.counts_reads and cfg.duplicate_put == "latest_handler")
 def duplicate_put_orphaned_open_copies(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A duplicate put replaces the handler of an entry while copies with the old one are open."""
+    """A second put at a position gives the entry a new read count, while open copies keep the old one."""
     present = by_key(before).get(key_of(event))
     return present is not None and bool(present.copies) and not present.released
 
@@ -146,7 +146,7 @@ def replay_left_read_count_nonpositive(cfg: Config, before: State, event: Event,
 
 @sometimes(range_cache, on=("release",), given=lambda cfg: cfg.counts_reads)
 def counted_copy_released_undelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A copy with a read count is released undelivered."""
+    """A copy that has a read count is released without delivery to a consumer."""
     return event.arguments["delivered"] is False and isinstance(event.outcome, Count) and event.outcome != Count(None)
 
 
@@ -159,20 +159,20 @@ def range_lookup_crossed_ledgers(cfg: Config, before: State, event: Event, after
 
 @sometimes(range_cache, on=LOOKUPS)
 def lookup_missed_deallocated_value(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup sets `accessed` of an entry whose value is deallocated, and does not return it."""
+    """A lookup finds an entry whose value is deallocated: it sets `accessed` and returns no entry."""
     kept = by_key(after)
     return any(e.released and not e.accessed and k in kept and kept[k].accessed for k, e in by_key(before).items())
 
 
 @sometimes(range_cache, on=("evict_to_watermark",))
 def size_check_evicted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The size check (`evict_to_watermark`) finds the total above the trigger and evicts entries."""
+    """The size check finds the total size of all caches above the trigger, and evicts entries."""
     return bool(event.outcome != NOTHING)
 
 
 @sometimes(range_cache, given=lambda cfg: cfg.retention == "stash")
 def entry_was_stashed(cfg: Config, s: State) -> bool:
-    """The stash has an entry: a size pass moved it there."""
+    """A size pass has moved an entry out of the queue, into a separate list (the stash)."""
     return bool(s.stash)
 
 

@@ -581,7 +581,7 @@ def has_several_transactions(entry: Entry) -> bool:
 
 @sometimes(txn_log)
 def shared_entry_is_partially_deleted(cfg: Config, s: State) -> bool:
-    """An entry shared by transactions is partially deleted."""
+    """In an entry with records of several transactions, some records are deleted and others are not."""
     masks = remaining_in(s, s.acks)
     return any(
         has_several_transactions(entry) and 0 < mask < (1 << len(entry)) - 1
@@ -591,7 +591,7 @@ def shared_entry_is_partially_deleted(cfg: Config, s: State) -> bool:
 
 @sometimes(txn_log, on=("crash",))
 def crash_loses_deletions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A crash loses deletions that were not persisted."""
+    """A crash loses deletions of records that were not persisted."""
     return remaining_in(before, before.acks) != remaining_in(after, after.acks)[: len(before.log)]
 
 
@@ -606,13 +606,13 @@ def crash_interrupts_replay(cfg: Config, before: State, event: Event, after: Sta
 
 @sometimes(txn_log, on=("fail_write", "fence"))
 def ambiguous_append_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An append with unknown outcome is in the log."""
+    """An append fails for its caller, but its records are in the log."""
     return len(after.log) > len(before.log)
 
 
 @sometimes(txn_log, on=("replay_entry",))
 def replay_finds_unconfirmed_update(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay finds a status update that was never confirmed."""
+    """A replay finds a status update that was never confirmed to its caller."""
     confirmed = {p.id: p.status for p in before.confirmed}
     found = [(confirmed[t.id], t.status) for t in after.txns if t.id in confirmed]
     return any(status != confirmed_status and may_reach(confirmed_status, status) for confirmed_status, status in found)
@@ -620,7 +620,7 @@ def replay_finds_unconfirmed_update(cfg: Config, before: State, event: Event, af
 
 @sometimes(txn_log, on=("replay_entry",))
 def replay_ends_transaction(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay reads the COMMITTED or ABORTED record of a transaction that an earlier step of the replay found."""
+    """A replay reads the end (COMMITTED or ABORTED) of a transaction that the replay has found before."""
     found = {t.id for t in after.txns}
     return any(t.id not in found for t in before.txns)
 
@@ -633,7 +633,7 @@ def replay_deletes_record_without_effect(cfg: Config, before: State, event: Even
 
 @sometimes(txn_log, on=("complete_write",))
 def participant_of_ended_transaction_is_rejected(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A participant is rejected because its transaction ended earlier in the same entry."""
+    """A participant is not added, because an earlier record of the same entry has ended the transaction."""
     if is_error(event):
         return False
     ended: set[int] = set()
@@ -653,25 +653,25 @@ def ledger_is_trimmed_below_ongoing_transaction(cfg: Config, before: State, even
 
 @sometimes(txn_log, on=("new_transaction",))
 def transaction_begins_in_fully_trimmed_log(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A transaction, not the first one, begins in a log without entries."""
+    """A transaction begins after earlier ones, when all entries of the log have been trimmed."""
     return not is_error(event) and before.log == () and before.confirmed_id >= 0
 
 
 @sometimes(txn_log, on=("persist",))
 def persisted_position_info_is_truncated(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A persisted `PositionInfo` omits some deletions."""
+    """The cursor is persisted, but its `PositionInfo` leaves out some deletions."""
     return event.outcome is True and remaining_in(after, after.durable) != remaining_in(after, after.acks)
 
 
 @sometimes(txn_log, on=("update_status",))
 def status_update_is_retried(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An update to the current status is confirmed without a record."""
+    """An update to the status that a transaction already has is confirmed without a record."""
     return not is_error(event) and any(completion.result == "success" for completion in event.outcome)
 
 
 @sometimes(txn_log, on=("new_transaction", "flush"))
 def ledger_is_created_after_failure(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An append creates a ledger after a failure has closed the previous one."""
+    """An append creates a ledger, because a failure has closed the previous one."""
     return before.ledger == "closed" and after.ledger == "open"
 
 
@@ -683,7 +683,7 @@ def transactions_expire_out_of_id_order(cfg: Config, before: State, event: Event
 
 @sometimes(txn_log, on=("reopen",))
 def batching_is_disabled_with_partially_deleted_batches(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A store with partially deleted batches is reopened without batching."""
+    """A log in which batches are partially deleted is reopened with batching switched off."""
     return not is_error(event) and before.batching and not after.batching and before.acks.partial != ()
 
 
