@@ -54,7 +54,7 @@ def insertions_equal_cached_plus_evicted(cfg: Config, s: State) -> bool:
 def at_most_one_eviction_in_progress(cfg: Config, s: State) -> bool:
     """At most one eviction task is queued; one is queued if and only if an eviction is in progress.
 
-    With `eviction_task` "immediate", none is queued.
+    With `eviction_task` "immediate", none is queued; whether an eviction is in progress is not checked then.
     """
     return len(s.tasks) == int(s.eviction_in_progress) or (cfg.eviction_task == "immediate" and not s.tasks)
 

@@ -137,7 +137,7 @@ def nack_reports_backoff_and_timer(cfg: Config, before: State, event: Event, aft
 
 @always(negative_acks, on=("nack",))
 def nacked_entry_is_in_bucket_of_due_time(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a nack, the entry is in a bucket whose time is the due time, or earlier by less than the bucket length.
+    """An accepted nack's entry is in a bucket whose time is the due time, or earlier by less than the bucket length.
 
     With `repeated_nack` `earliest_due`, an entry in a bucket at or before the due time stays in that bucket only.
     """

@@ -131,7 +131,8 @@ def history(
 def properties_of(module: ModuleType) -> tuple[Property, ...]:
     """Returns the properties in a module of `invariants/`, in source order; of a package, those of its modules.
 
-    In a package the module `guarantees` comes last. If a step violates several properties, the first is reported.
+    In a package the module `guarantees` comes last. If a step violates several properties, the first is reported, and
+    properties of states come before those of steps.
     """
     inner = [  # the submodules of a package
         each for name, each in vars(module).items() if getattr(each, "__name__", "") == f"{module.__name__}.{name}"

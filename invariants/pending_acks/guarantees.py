@@ -568,7 +568,10 @@ def key_is_added_when_max_index_lag_is_reached(cfg: Config, before: State, event
 
 @always(pending_acks, on=("written", "read_entry"))
 def deletable_prefix_is_trimmed_on_append_and_replay(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a log entry is appended or replayed, every `ack_position` is after the persisted mark-delete position."""
+    """After a log entry is appended or replayed, every `ack_position` is after the persisted mark-delete position.
+
+    `key_is_added_when_max_index_lag_is_reached` also checks an append with a commit that the cursor rejects.
+    """
     is_open = not is_error(event) and after.status in ("ready", "initializing")
     return not is_open or all(key.ack_position >= after.durable_cursor.first_unacked for key in after.log_index.keys)
 
