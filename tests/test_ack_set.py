@@ -87,7 +87,7 @@ def test_comparison(current: AckPosition, other: AckPosition, difference: int) -
     assert ask(REFERENCE, "compare_with_ack_set", current, other) == difference
 
 
-def test_positions_without_ack_set() -> None:
+def test_intersection_of_positions_and_positions_without_ack_set() -> None:
     plain = AckPosition(1, 0, False, None)
     assert ask(REFERENCE, "and_position_ack_set", at((6,)), at((3, 1))) == m.Updated((2,))
     assert ask(REFERENCE, "and_position_ack_set", at((6,)), at((1,))) == m.Updated(())
@@ -110,7 +110,7 @@ def test_positions_without_ack_set() -> None:
         ("flip_range", (2, 0, 1), "batch 2 is not open"),
     ],
 )
-def test_a_call_beyond_the_batch_is_rejected_without_effect(name: str, arguments: tuple[Any, ...], said: str) -> None:
+def test_an_invalid_call_is_rejected_without_effect(name: str, arguments: tuple[Any, ...], said: str) -> None:
     s = State((Batch(1, 0b1010),), 2)
     after, refusal = m.ack_set.step(REFERENCE, s, name, arguments)
     assert after is s
@@ -145,7 +145,7 @@ def test_an_invalid_argument_is_named(name: str, arguments: dict[str, Any], said
 
 
 def test_a_bug_can_be_seeded_before_the_component_is_imported() -> None:
-    """Seeding looks the types of the component up by the names of their modules, so these must be loaded."""
+    """The types of the component are later looked up by the names of their modules, so seeding must load these modules."""
     code = (
         "from fuzz.seeding import *; from fuzz.run.lockstep import *; from fuzz.subject import *; from fuzz.target import *;"
         "s = seed_bug([m for m in mutants_of('ack_set') if m.id == 'spec-flip-sets'][0]);"

@@ -29,7 +29,7 @@ BASE = Config()
 REPAIRED = m.repaired_list.config
 SHIPPED = m.recorded_any_call.config
 SHIPPED_HEAP = m.recorded_heap_any_call.config
-#: containers that give the answers of the definition
+#: configs under which all counts and slowest positions are right
 ALIKE = [BASE, REPAIRED, BASE._replace(container="sorted_set")]
 
 
@@ -169,7 +169,7 @@ def test_untracking_a_cursor_without_position_detaches_the_list() -> None:
     ("cfg", "kept"), [(SHIPPED, 200), (m.later.config, 8), (REPAIRED, 8)], ids=["2026-07", "2026-09", "repaired"]
 )
 def test_removed_nodes_stay_in_the_shipped_list_until_a_query(cfg: Config, kept: int) -> None:
-    """Two hundred cursors come and go; the later list drops removed nodes after every 64 removals: 8 remain."""
+    """Two hundred cursors come and go. The other lists drop removed nodes after every 64 removals, so 8 remain."""
     steps = [("add_cursor", 0, 0, True)]
     for name in range(1, 201):
         steps += [("add_cursor", name, name, True), ("remove_cursor", name)]

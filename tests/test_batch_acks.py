@@ -237,9 +237,9 @@ def test_an_argument_of_the_wrong_type_is_an_error_that_names_it() -> None:
 def test_closed_cursor_goes_to_the_metadata_store_up_to_a_number_of_ranges(
     max_ranges: int, in_metadata: int, ack_set_is_kept: bool
 ) -> None:
-    """The shipped metadata store loses ack sets. A limit of -1 ranges is always exceeded: the cursor goes to a ledger.
+    """The shipped metadata store loses ack sets. With a limit of -1 ranges, the cursor goes to a ledger.
 
-    With `max_ranges` 0 a record has no ranges, so the cursor goes to the metadata store.
+    With `max_ranges` 0 a record has no ranges, so the cursor goes to the metadata store, whatever the limit.
     """
     cfg = SHIPPED._replace(max_ranges=max_ranges, max_ranges_in_metadata=in_metadata)
     s, _ = after(cfg, one(0, (EVERYTHING - 1,)), ("reopen", True))
@@ -378,8 +378,8 @@ def test_shipped_crash_after_reset_restores_previous_acks() -> None:
 
 
 @pytest.mark.parametrize(("cfg", "first_unacked"), [(TEN, 0), (SHIPPED, 2)], ids=["reference", "shipped"])
-def test_a_queued_reset_followed_by_an_ack(cfg: Config, first_unacked: int) -> None:
-    """Both complete. Under the shipped rules, only the last operation takes effect."""
+def test_a_queued_reset_followed_by_a_flush(cfg: Config, first_unacked: int) -> None:
+    """The write completes the reset. Under the shipped rules, only the last operation takes effect: the flush of the ack."""
     steps = [("ack_cumulative", at(1), None), ("begin_read",), ("reset", at(0), None), ("flush",), ("end_read",)]
     s, completed = after(cfg, *steps, ("written",))
     assert (completed, s.acks.first_unacked) == (WriteResult(True, (1,)), first_unacked)

@@ -43,7 +43,7 @@ def test_sweep_is_optimal_for_equal_sizes_and_bounds_the_optimum_otherwise() -> 
 
 
 def test_keeping_the_first_to_come_is_not_optimal() -> None:
-    """The control of the test before: a choice in the order of the starts is often worse."""
+    """The control of the test above: a choice in the order of the starts is often worse."""
     rng, worse = Random(1), 0
     for _ in range(60):
         intervals = sorted(drawn(rng, (1,)))

@@ -140,7 +140,7 @@ def test_a_cache_that_is_too_large_beats_the_optimum(monkeypatch: pytest.MonkeyP
     assert beaten("tailing", ["lru", "5.0"]) == ["lru"]
 
 
-def test_optimum_is_monotone_in_the_size_and_watermark_and_ttl_have_a_price() -> None:
+def test_optimum_is_monotone_in_the_size_a_watermark_costs_reads_and_a_ttl_saves_none() -> None:
     sizes = find_workload("tailing").sizes(cell("tailing", "optimum").parameters)
     misses = [measured("tailing", "optimum", size)["storage_entries"] for size in sizes]
     assert misses == sorted(misses, reverse=True)

@@ -516,7 +516,7 @@ def processor_seconds(process: int) -> float:
 @pytest.mark.parametrize("seconds", [0.01, 0.5, pytest.param(1.5, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("command", LONG)
 def test_an_interrupt_is_one_line_and_a_code_of_its_own(command: str, seconds: float, tmp_path: Path) -> None:
-    """After this processor time, the whole process group gets the signal, as from the keyboard, workers included."""
+    """After `seconds` of processor time, the whole process group gets the signal, as from the keyboard."""
     arguments, workers = LONG[command]
     script = """if True:
         import signal, sys
@@ -571,6 +571,7 @@ def test_a_worker_never_sees_an_interrupt(how: str) -> None:
 
 @pytest.mark.parametrize("how", ["spawn", "fork"])
 def test_a_worker_that_dies_ends_the_command(how: Literal["fork", "spawn"]) -> None:
+    """No worker is left, and none is left after an exception in the command's own process."""
     before = set(multiprocessing.active_children())
 
     def run(ending: Callable[[Workers], object]) -> None:

@@ -71,7 +71,7 @@ def test_share_in_doubles_can_be_a_byte_too_small() -> None:
     ],
 )
 def test_policy_that_frees_too_much_or_skips_a_cache_violates_a_property(left: Any, asked: Any, violated: Any) -> None:
-    """Three caches hold 20 bytes each. The first two, which hold half of all bytes, have to free 10 bytes each.
+    """Three caches hold 20 bytes each. The first two, the fewest that hold half of all bytes, have to free 10 bytes each.
 
     `left` is the number of bytes that leave each cache. `asked` has the requests: a cache and the bytes to free.
     """

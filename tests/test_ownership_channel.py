@@ -75,7 +75,7 @@ def settled(cfg: Config, *steps: Step) -> Data | None:
 
 @pytest.mark.parametrize("cfg", [TOPIC, STORE], ids=["topic", "store"])
 def test_states_of_a_transfer(cfg: Config) -> None:
-    """The states are Assigning and Owned, then Releasing, Assigning and Owned. Each has the next version."""
+    """The versions count the states: Assigning and Owned, then Releasing, Assigning and Owned."""
     assert settled(cfg, ("lookup", 2, 0, 0)) == Data("Owned", 0, None, 2)
     assert settled(cfg, ("lookup", 2, 0, 0), ("unload", 0, 0, 1, False)) == Data("Owned", 1, 0, 5)
 

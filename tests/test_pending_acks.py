@@ -339,7 +339,7 @@ def test_master_applies_low_watermarks_after_individual_acks_only(end: str) -> N
 
 
 def test_master_aborts_transactions_below_the_low_watermark_one_by_one() -> None:
-    """The transaction that acked first is aborted first. The abort of transaction 7 is requested, not of this kind."""
+    """The transaction that acked first is aborted first. The abort of transaction 7 is a request, and no such abort."""
     steps = [*OPEN, *[ack(txn, (txn, None)) for txn in (2, 1, 5, 4, 6)], *WRITE]
     s, _ = after(MASTER, *steps, ("commit", 4, 2), ("commit", 6, 2), ("flush",), ("abort", 7, 0), ("written",))
     for waiting in ([7, 2], [1], []):

@@ -45,7 +45,7 @@ def traces(name: str) -> list[Trace]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_operation_agrees_under_the_recorded_version(name: str) -> None:
-    """Model and implementation have the result and the observation of every operation."""
+    """The model has the recorded result and observation of every operation, and no operation lacks both."""
     count = operations = 0
     for trace in traces(name):
         mapping = mapping_of(trace)
@@ -69,9 +69,9 @@ def shown(mapping: TraceMapping) -> dict[str, list[tuple[int, str]]]:
 
 @pytest.mark.parametrize("mapping", mappings(), ids=lambda r: f"{r.component}-{r.subject}-{r.profile}")
 def test_the_reference_departs_in_exactly_the_pinned_ways(mapping: TraceMapping) -> None:
-    """The recordings show the deviations of the mapping and no others.
+    """The recordings show the deviations of the mapping that have a `smallest` trace, and no others.
 
-    `smallest` is the trace that shows a deviation after the fewest operations.
+    This trace shows the deviation after the fewest operations.
     """
     found = shown(mapping)
     pinned = {d.name: d.smallest for d in mapping.deviations if d.smallest}

@@ -601,16 +601,19 @@ def test_a_predicate_without_source_has_no_reasons() -> None:
     assert why(eval("lambda a: a > 1"), (0,)) == []
 
 
-def test_why_changes_nothing_and_answers_for_every_property() -> None:
-    """`why` is also asked about properties that hold. The parts of a condition must give the property's result."""
+def test_why_answers_for_most_properties_that_hold() -> None:
+    asked = answered = 0
     for name in subject_names():
         subject = find_subject(name)
         cfg = subject.machine.profiles["reference"].config
         state = subject.machine.start(cfg)
         for each in subject.properties:
             if each.kind == "always" and not each.of_step and not each.histories and each.given(cfg):
-                assert all(reason.holds in (True, False) for reason in why(each.holds, (cfg, state)))
+                reasons = why(each.holds, (cfg, state))
+                assert all(reason.holds in (True, False) for reason in reasons)
                 assert each.holds(cfg, state)
+                asked, answered = asked + 1, answered + bool(reasons)
+    assert answered > 0.8 * asked > 80
 
 
 def test_the_document_has_the_state_diagrams_of_the_machines() -> None:

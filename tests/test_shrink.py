@@ -59,6 +59,7 @@ def seeded(mutant: str) -> Target:
 @pytest.mark.parametrize("most", [2, pytest.param(10, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("mutant", SHORTEST)
 def test_results_are_as_short_as_can_be(mutant: str, most: int) -> None:
+    """The median is the shortest length. No result has more than one step more."""
     target = seeded(mutant)
     lengths = [len(shrink(target, f).calls) for f in findings(target, most=most)]
     assert lengths, "nothing was found"
@@ -177,7 +178,7 @@ def test_a_trace_ends_where_another_call_shows_the_cause() -> None:
     assert shrink(target, finding).calls == (("clear", (0,)),)
 
 
-def test_the_same_cause_at_another_call_makes_a_trace_shorter() -> None:
+def test_a_later_seed_gives_a_shorter_trace_with_the_same_cause() -> None:
     """`shortest` finds a shorter trace than `shrink`, because it also searches later seeds for the cause."""
     target = resolve("cache_steps", "bytes-kept")
     finding = Lockstep(target).run(9)

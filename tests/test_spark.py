@@ -95,7 +95,7 @@ def test_a_real_client_on_spark(spark: Any, partitions: int) -> None:
 
 @pytest.mark.parametrize("partitions", [3, pytest.param(1, marks=pytest.mark.nightly)])
 def test_the_explorer_counts_the_same_on_spark(spark: Any, partitions: int) -> None:
-    """In the scope of the canary, the explorer finds the same states and counterexamples as on one machine."""
+    """In the scope of the canary. The counterexamples have the causes and lengths of those on one machine."""
     here = explore(find_space(find_subject("canary"), "smoke"))
     there = explore_on_spark(SpaceNames("canary", "smoke", "reference", None), spark, partitions)
     assert (there.distinct_states, there.transitions, there.depth) == (

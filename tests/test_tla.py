@@ -314,7 +314,7 @@ def test_values_without_a_form_in_tla_are_rejected(value: Any) -> None:
 
 
 def test_a_state_and_a_graph(tmp_path: Path) -> None:
-    assert parse_state('/\\ a = <<1,\n  2>>\n/\\ b_c = [d |-> "/\\"]'.replace('"/\\"', '"x"')) == {
+    assert parse_state('/\\ a = <<1,\n  2>>\n/\\ b_c = [d |-> "x"]') == {
         "a": (1, 2),
         "b_c": {"d": "x"},
     }
@@ -455,8 +455,11 @@ def test_runs_are_chosen() -> None:
     assert chosen(runs, [], None, nightly=True) == runs
     assert [run.name for run in chosen(runs, ["RangeCache"], "nightly")] == ["nightly"]
     assert {run.module for run in chosen(runs, ["CacheSteps"], None)} == {"CacheSteps"}
-    for modules, scope in ((["None"], None), (["CacheSteps"], "permits")):
-        with pytest.raises(BadValue, match=r"there are smoke, ci|there are ActiveCursors, BatchAcks, "):
+    for modules, scope, said in (
+        (["None"], None, "there are ActiveCursors, BatchAcks, "),
+        (["CacheSteps"], "permits", "there are smoke, ci"),
+    ):
+        with pytest.raises(BadValue, match=said):
             chosen(runs, modules, scope)
 
 

@@ -27,7 +27,9 @@ def test_what_is_absent_stays_absent_in_another_process(tmp_path: Path) -> None:
     operations = [Operation("clear", {"cache": 0}, ABSENT, ABSENT, 0), Operation("clear", {"cache": 0}, -1, ABSENT, 0)]
     config = {"caches": 1}
     write_traces(tmp_path / "t.jsonl", [Trace(x, "range_cache", config, operations, {ENGINE_KEY: ""}) for x in "ab"])
-    for replayed in replay_files([tmp_path / "t.jsonl"], None, jobs=2):
+    found = list(replay_files([tmp_path / "t.jsonl"], None, jobs=2))
+    assert len(found) == 2
+    for replayed in found:
         assert [each.labels for each in replayed.mismatches] == [["result"]]
         assert replayed.trace is not None
         assert replayed.trace.operations[0].result is ABSENT

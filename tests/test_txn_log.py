@@ -230,7 +230,7 @@ def test_position_info_of_master_2026_07_holds_one_range_more() -> None:
 def test_closed_cursor_keeps_ack_sets_in_the_cursor_ledger() -> None:
     """The metadata store of 4.0 loses ack sets. A closed cursor is stored there if it has few ranges.
 
-    Ranges that a cap drops from the record are counted, too.
+    Ranges that a cap drops from the record are counted, too. With a cap of 0, every closed cursor is stored there.
     """
     acks = Acks(0, 0b1010100, (Partial(7, 1),))
     for most, in_metadata, kept in (

@@ -22,7 +22,7 @@ TestTxnRollout = stateful_test(SUBJECT)
 
 ONE = Config(brokers=2, stores=1)
 UPGRADE: tuple[Any, ...] = (("upgrade_broker", 0), ("upgrade_broker", 1), ("set_flag", 0, True), ("set_flag", 1, True))
-#: The first steps of a downgrade, in the proposal's order as we read it.
+#: The first steps of a downgrade. As we read the proposal, it records the last ledgers before stores are reopened.
 STOP: tuple[Any, ...] = (("turn_flags_off",), ("reopen_stores",), ("record_last_ledgers",))
 
 
@@ -58,7 +58,7 @@ def test_upgrade_by_the_steps() -> None:
 
 
 def test_flag_enabled_with_one_old_broker() -> None:
-    """Why operators follow the steps: otherwise a store moves to the old broker, which cannot read it."""
+    """Why operators follow the steps: otherwise a store moves to the old broker, which cannot read its batches."""
     moved = (
         ("upgrade_broker", 0),
         ("set_flag", 0, True),
