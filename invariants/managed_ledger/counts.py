@@ -117,7 +117,7 @@ def positions_read_again(event: Event) -> set[Position]:
     """Returns the positions of the storage reads that a step in which storage answers issues.
 
     The step issues one only if a gap of a partial cache hit failed earlier: the request releases its copies and reads
-    its whole range again.
+    its whole range again. The result lacks the positions for which the request joins an outstanding storage read.
     """
     return {Position(r.ledger, i) for r in event.outcome.issued for i in range(r.first, r.last + 1)}
 
@@ -190,7 +190,8 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
     position did. (2) The entry is in a replay queue, or a replay read waits for the same storage read. (3) An inactive
     cursor has an outstanding normal read, of any entries. (4) The position of an active cursor is after the reader's,
     and at the entry or before it. (5) The normal read of an active cursor has a pending request for the entry, and
-    gets the entry from the cache or from another storage read. (6) The entry is in a range that is read again.
+    gets the entry from the cache or from another storage read. (6) The step issues a storage read of the entry, as part
+    of a range that is read again.
     """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
