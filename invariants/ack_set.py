@@ -66,7 +66,7 @@ def update_changes_only_named_messages(cfg: Config, before: State, event: Event,
 
 @always(ack_set, on=("and_with",))
 def and_with_keeps_messages_unacknowledged_in_both(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After `and_with`, a message is unacknowledged if and only if it was unacknowledged in both sets."""
+    """After `and_with`, a message of the batch is unacknowledged if and only if it was so in both ack sets."""
     if was_rejected(event):
         return True
     other = unacknowledged(event.arguments["words"])
@@ -125,7 +125,7 @@ def query_finds_unacknowledged_messages(cfg: Config, before: State, event: Event
 
 @always(ack_set, on=("and_ack_set", "and_position_ack_set"))
 def and_is_intersection(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The AND acknowledges the messages that at least one ack set acknowledges, no others, and ends with no zero word.
+    """The AND of two ack sets acknowledges the messages that either acknowledges, and ends with no zero word.
 
     If `other` is null, the current ack set does not change. If `current` is null, there is no result.
     """

@@ -69,7 +69,7 @@ def may_be_refused(cfg: Config, before: State, event: Event) -> bool:
 
 @always(active_cursors, on=(COUNT,), given=lambda cfg: cfg.counts_cursors)
 def expected_read_count_equals_cursors_at_or_before(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The expected read count of a catch-up read is the number of tracked cursors at the reader's position or before.
+    """An entry read from storage expects reads of the tracked cursors at the reader's position or before it.
 
     The reading cursor itself and cursors at the same position are included. For an unknown or untracked cursor the
     count is 0.
@@ -138,7 +138,7 @@ def name_refers_to_cursor_added_last(cfg: Config, before: State, event: Event, a
 
 @always(active_cursors, on=QUERIES)
 def query_changes_no_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A query changes nothing, except that it may flush the linked list."""
+    """A query changes nothing, except that it may apply pending updates to the linked list."""
     return bool(after._replace(nodes=before.nodes) == before)
 
 
@@ -208,7 +208,7 @@ def time_advances_by_given_milliseconds(cfg: Config, before: State, event: Event
 
 @always(active_cursors)
 def version_counts_effective_changes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The version increases by one at each addition, each removal, and each update that has an effect.
+    """A version number increases by 1 at each addition and removal, and at each update that has an effect.
 
     An update of an unknown name has no effect. Without `update_starts_tracking`, an update of an untracked cursor has
     no effect.
@@ -238,7 +238,7 @@ def retained(nodes: CursorList) -> int:
 
 @always(active_cursors, on=CHANGES, given=is_list)
 def flush_is_not_observable(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A flush before a call changes neither the outcome of the call nor any answer after the call."""
+    """Applying pending updates to the linked list before a call changes neither its outcome nor later answers."""
     flushed, _ = active_cursors.step(cfg, before, "slowest_position", ())
     arguments = tuple(event.arguments.values())
     flushed, outcome = active_cursors.step(cfg, flushed, event.name, arguments)
@@ -247,7 +247,7 @@ def flush_is_not_observable(cfg: Config, before: State, event: Event, after: Sta
 
 @always(active_cursors, given=is_list)
 def nodes_of_removed_cursors_are_bounded(cfg: Config, s: State) -> bool:
-    """The list retains at most max(`removals_before_cleanup`, number of cursors) nodes of removed cursors."""
+    """The linked list retains at most max(`removals_before_cleanup`, cursors) nodes of removed cursors."""
     return s.nodes is None or retained(s.nodes) <= max(cfg.removals_before_cleanup, len(s.cursors))
 
 
@@ -259,7 +259,7 @@ def is_repaired_list(cfg: Config) -> bool:
 
 @always(active_cursors, given=is_repaired_list)
 def list_links_tracked_nodes_in_order_with_their_counts(cfg: Config, s: State) -> bool:
-    """The list links each node with a position once, sorted, with the number of nodes at its position or before.
+    """The linked list has each node with a position once, sorted, with the number of nodes at or before it.
 
     A node outside the list has no position and no counter. The nodes of present cursors have exactly the objects of the
     cursors. The list retains at most as many nodes of removed cursors as there were removals since the last cleanup or
@@ -294,7 +294,7 @@ def pending_updates_are_a_heap_by_position(cfg: Config, s: State) -> bool:
 
 @always(active_cursors, on=("remove_cursor", "update_cursor"))
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The canonical form numbers cursor objects from 1, and sets clock and version to 0.
+    """The canonical form, the same for states that behave alike, numbers objects from 1, with clock and version 0.
 
     The canonical form limits the time since the last removal to the grace period. It keeps names, positions, the count
     of durable cursors, and the data structure except for the numbers of objects and counters. The canonical form of a

@@ -154,7 +154,7 @@ def individual_acks_acknowledge_exactly_their_messages(cfg: Config, before: Stat
 
 @always(batch_acks, on=("ack_cumulative",))
 def cumulative_ack_acknowledges_up_to_its_message(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cumulative ack acknowledges every earlier entry, its entry as an individual ack would, and nothing else."""
+    """A cumulative ack acknowledges all earlier entries, and its own entry as an individual ack would; nothing else."""
     if is_error(event):
         return True
     ack = Ack(event.arguments["position"], event.arguments["ack_set"])
@@ -313,7 +313,7 @@ def second_read_fails_and_second_write_is_queued(cfg: Config, before: State, eve
 
 @always(batch_acks, on=ACK_CALLS, given=lambda cfg: cfg.partial_acks_are_dirty)
 def ack_without_effect_leaves_cursor_clean(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A successful ack makes a clean cursor dirty only if the ack changes acknowledgements."""
+    """A successful ack makes a cursor dirty (something must be written) only if it changes acknowledgements."""
     return is_error(event) or not after.dirty or before.dirty or after.acks != before.acks
 
 
@@ -322,7 +322,7 @@ def ack_without_effect_leaves_cursor_clean(cfg: Config, before: State, event: Ev
 
 @always(batch_acks)
 def ack_set_has_some_but_not_all_messages(cfg: Config, s: State) -> bool:
-    """An ack set leaves some but not all messages of its entry.
+    """An ack set leaves some messages of its entry unacknowledged, but not all.
 
     An entry has at most one ack set; a deleted entry has none.
     """
@@ -410,7 +410,7 @@ def recovery_invents_no_acknowledgement(cfg: Config, before: State, event: Event
 
 @always(batch_acks, on=RECOVERIES)
 def recovered_cursor_has_all_acks_of_its_record(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A recovered cursor has exactly the acknowledgements of its record.
+    """A cursor that is recovered from a record has exactly the acknowledgements in the record.
 
     The cursor has ack sets only if batch-index acks are enabled.
     """
@@ -421,7 +421,7 @@ def recovered_cursor_has_all_acks_of_its_record(cfg: Config, before: State, even
 
 @always(batch_acks)
 def clean_cursor_is_durable_or_in_flight(cfg: Config, s: State) -> bool:
-    """All acknowledgements of a cursor that is not dirty are in a record, provided that they fit in one record.
+    """A cursor with nothing to write (not dirty) has all its acknowledgements in a record, if one record can hold them.
 
     The record is that of the write of memory in flight or, if there is no such write, the durable record.
     """
@@ -434,7 +434,7 @@ def clean_cursor_is_durable_or_in_flight(cfg: Config, s: State) -> bool:
 
 @always(batch_acks, on=("reopen",))
 def clean_close_keeps_all_acks_if_they_fit(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A clean close and reopen keep all acknowledgements if one record can hold them.
+    """After a clean close and a reopen, the cursor has all its acknowledgements, if one record can hold them.
 
     Ack sets are kept if batch-index acks are enabled after the reopen.
     """
@@ -464,7 +464,7 @@ def only_completed_write_is_durable(cfg: Config, before: State, event: Event, af
 
 @always(batch_acks)
 def record_respects_configured_limits(cfg: Config, s: State) -> bool:
-    """A record holds at most the configured numbers of ranges and ack sets."""
+    """A record holds at most the configured numbers of ranges of deleted entries and of ack sets."""
     records = [s.durable] if s.writing is None else [s.durable, s.writing.record]
     return all(fits_in_record(cfg, s, each) for each in records)
 
@@ -492,7 +492,7 @@ def record_keeps_lowest_ranges_and_ack_sets(cfg: Config, before: State, event: E
 
 @always(batch_acks, on=("is_fully_persistable",))
 def fully_persistable_means_ranges_and_ack_sets_fit(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`is_fully_persistable` is true if and only if one record can hold all ranges and ack sets."""
+    """`is_fully_persistable` is true if and only if one record can hold all acknowledgements."""
     return event.outcome is fits_in_record(cfg, before, before.acks)
 
 

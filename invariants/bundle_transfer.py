@@ -170,7 +170,7 @@ def topic_is_opened_by_its_owner(cfg: Config, before: State, event: Event, after
 
 @always(bundle_transfer, on=("open_topic",))
 def load_fences_no_owner(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that has applied every override, and opens a topic, does not fence the newest owner's ledger."""
+    """A broker that has read every override, and opens a topic, does not fence the ledger of the newest owner."""
     r, broker = newest(before), event.arguments["broker"]
     fenced = [b for b in writers(before.topics[event.arguments["topic"]]) if b != broker]
     has_unread_override = any(unread.forced for unread in before.records[before.brokers[broker].view + 1 :])
@@ -179,7 +179,7 @@ def load_fences_no_owner(cfg: Config, before: State, event: Event, after: State)
 
 @always(bundle_transfer, on=("publish", "close_timeout"))
 def source_releases_after_ledgers_are_closed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The source of Releasing appends the next record only after it has closed the ledger of every topic.
+    """The source hands the bundle over, by its next record, only after it has closed the ledger of every topic.
 
     A ledger that another broker has fenced counts as closed.
     """
@@ -191,7 +191,7 @@ def source_releases_after_ledgers_are_closed(cfg: Config, before: State, event: 
 
 @always(bundle_transfer, on=("publish", "close_timeout"))
 def owned_is_appended_by_destination(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Only the destination of Assigning (variant V4: the source of Releasing) appends Owned, except for overrides."""
+    """Only the destination appends the record Owned (in variant V4 the source), except for overrides."""
     r, broker = newest(after), event.arguments["broker"]
     if event.outcome is not True or r.state != "owned" or len(after.records) < 2:
         return True
@@ -210,7 +210,7 @@ def override_spares_registered_owner(cfg: Config, before: State, event: Event, a
 
 @always(bundle_transfer)
 def attached_client_has_topic_object(cfg: Config, s: State) -> bool:
-    """The broker of an attached client has an object of the client's topic that is neither loading nor disconnected."""
+    """The broker of an attached client has the client's topic, neither loading nor disconnected."""
     phases = ("open", "closing", "closed", "failed")
     for t in s.topics:
         for _, broker in attached(t):
@@ -268,7 +268,7 @@ def no_pending_write_is_leaked(cfg: Config, s: State) -> bool:
 
 @always(bundle_transfer, on=("disconnect",))
 def stale_topic_can_be_closed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker that last applied an Owned record can close each of its stale topics.
+    """A broker that last applied an Owned record can close each topic that it has to give up (stale).
 
     A topic is stale if it is fenced for a transfer, or if its broker does not own the bundle.
     """
@@ -281,7 +281,7 @@ def stale_topic_can_be_closed(cfg: Config, before: State, event: Event, after: S
 
 @always(bundle_transfer, on=("publish",))
 def release_waits_for_ledgers_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The source of Releasing can append the next record as soon as it has closed every ledger."""
+    """The source can hand the bundle over as soon as it has closed the ledger of every topic."""
     broker = event.arguments["broker"]
     objects = [t.objects[broker] for t in before.topics]
     is_closing = any(o is not None and o.phase == "closing" for o in objects)
@@ -322,7 +322,7 @@ def only_topic_in_transfer_ignores_sends(cfg: Config, before: State, event: Even
 
 @always(bundle_transfer, on=("restart",))
 def restarted_broker_resumes_its_duty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If the newest record is Assigning to a broker, or Releasing from it, the broker has a duty after a restart."""
+    """A restarted broker continues a transfer: the newest record is Assigning to it, or Releasing from it."""
     r, broker = newest(before), event.arguments["broker"]
     must_act = (r.state == "assigning" and r.dst == broker) or (r.state == "releasing" and r.source == broker)
     return not happened(event) or not must_act or after.brokers[broker].duty != ""
@@ -418,7 +418,7 @@ def registrations(cfg: Config, value: Registrations, before: State, event: Event
 
 @always(bundle_transfer, history=(registrations,))
 def broker_reads_channel_before_it_opens_topic(cfg: Config, s: State, value: Registrations) -> bool:
-    """A broker opens a topic only if its view is no older than the newest record when it last registered."""
+    """A broker opens a topic only after it has read all records from before its last registration."""
     _, opened_with_older_view = value
     return not opened_with_older_view
 

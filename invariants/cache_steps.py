@@ -77,7 +77,7 @@ def is_accepted(event: Event) -> bool:
 
 @always(cache_steps)
 def cache_size_equals_sum_of_entry_sizes(cfg: Config, s: State) -> bool:
-    """While every thread is idle, the size of each cache is the sum of the bytes of its live wrappers' entries."""
+    """While every thread is idle, the size of each cache is the sum of the bytes of its entries."""
     if not at_rest(s):
         return True
     sums = [0] * cfg.caches
@@ -90,19 +90,19 @@ def cache_size_equals_sum_of_entry_sizes(cfg: Config, s: State) -> bool:
 
 @always(cache_steps)
 def total_equals_sum_of_cache_sizes(cfg: Config, s: State) -> bool:
-    """While every thread is idle, the total is the sum of all cache sizes."""
+    """While every thread is idle, the total size is the sum of the sizes of all caches."""
     return s.total == sum(s.sizes) or not at_rest(s)
 
 
 @always(cache_steps)
 def cache_size_is_nonnegative(cfg: Config, s: State) -> bool:
-    """The size of a cache is never negative: the inserting thread holds the lock until it has counted the entry."""
+    """The size of a cache is never negative: an insert locks its wrapper until the entry's bytes are added."""
     return min(s.sizes) >= 0
 
 
 @always(cache_steps)
 def mapped_wrapper_has_exactly_one_slot(cfg: Config, s: State) -> bool:
-    """A wrapper has at most one slot in the removal queue; a mapped wrapper that is not locked has one."""
+    """A wrapper is at most once in the queue; a wrapper in the map that is not locked is also in the queue."""
     slots = set(s.queue)
     return len(slots) == len(s.queue) and all(
         n in slots for n in s.mapped if n is not None and n not in locked_wrappers(s)
@@ -111,7 +111,7 @@ def mapped_wrapper_has_exactly_one_slot(cfg: Config, s: State) -> bool:
 
 @always(cache_steps)
 def pooled_wrapper_is_unreferenced(cfg: Config, s: State) -> bool:
-    """A pooled wrapper is neither queued nor mapped, and has no key."""
+    """A wrapper in the pool is neither in the queue nor in the map, and has no position (key)."""
     used = {*s.queue, *s.mapped}
     return not any(w.pooled and (w.key is not None or n in used) for n, w in enumerate(s.wrappers))
 
@@ -125,13 +125,13 @@ def wrapper_is_pooled_queued_or_held(cfg: Config, s: State) -> bool:
 
 @always(cache_steps)
 def mapped_wrapper_has_its_key(cfg: Config, s: State) -> bool:
-    """A wrapper that is mapped at a position has the key of that position."""
+    """A wrapper in the map has the position (key) under which the map has the wrapper."""
     return all(n is None or s.wrappers[n].key == key for key, n in enumerate(s.mapped))
 
 
 @always(cache_steps)
 def live_entry_is_mapped(cfg: Config, s: State) -> bool:
-    """A live wrapper is mapped at its position, unless the wrapper is locked or its value is deallocated."""
+    """A wrapper that has a key is in the map, unless it is locked or the value of its entry is deallocated."""
     live = [n for n, w in enumerate(s.wrappers) if w.key is not None and not w.pooled and not w.released]
     # `or 0` is for the type checker: a live wrapper has a key
     return all(s.mapped[s.wrappers[n].key or 0] == n or n in locked_wrappers(s) for n in live)
@@ -145,7 +145,7 @@ def lock_has_at_most_one_holder(cfg: Config, s: State) -> bool:
 
 @always(cache_steps)
 def eviction_removes_checked_head(cfg: Config, s: State) -> bool:
-    """An eviction removes the entry of the wrapper that it checked, which is still the head of the queue."""
+    """An eviction removes the entry that it has checked: its wrapper is still the head of the queue."""
     return s.eviction.at not in ("mark_removed", "subtract") or s.queue[:1] == (s.eviction.wrapper,)
 
 
@@ -166,7 +166,7 @@ def eviction_is_in_progress_while_task_exists(cfg: Config, s: State) -> bool:
 
 @always(cache_steps, on=("mark_removed", "mark_evicted_removed"))
 def entry_is_counted_by_one_remover(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal or eviction counts an entry only if the wrapper still has the entry's key.
+    """A removal or eviction subtracts the bytes of an entry only if the wrapper still has the entry's position.
 
     The same step clears the key (`wrapper_changes_only_by_its_steps`), so no other thread counts the entry.
     """
@@ -188,7 +188,7 @@ def lookup_returns_requested_position_only(cfg: Config, before: State, event: Ev
 
 @always(cache_steps, on=("recycle",))
 def recycled_wrapper_is_cleared(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The step `recycle` leaves its wrapper without key, with `accessed` and `released` false."""
+    """A wrapper that goes back to the pool has no key, and its `accessed` and `released` are false."""
     if not is_accepted(event) or before.eviction.wrapper is None:
         return True
     w = after.wrappers[before.eviction.wrapper]
@@ -197,7 +197,7 @@ def recycled_wrapper_is_cleared(cfg: Config, before: State, event: Event, after:
 
 @always(cache_steps, on=("find_next",))
 def removal_visits_every_entry_of_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A range removal finds the next mapped position of its range; it skips none."""
+    """A removal of a range visits the cached positions of the range in order, and skips none."""
     if not is_accepted(event):
         return True
     r = before.removals[event.arguments["remover"]]
@@ -326,7 +326,7 @@ def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, even
 
 @always(cache_steps)
 def thread_follows_its_program(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step moves its own thread to the next step of its operation, and moves no other thread.
+    """A step moves its own thread to the next step of the thread's operation, and moves no other thread.
 
     A pass that freed bytes reports them. After that, a time pass runs the size check, and a size pass ends its task. A
     thread can take only the steps that `PROGRAM` has for its program counter. An idle thread keeps nothing (`IDLE`).
@@ -361,7 +361,7 @@ def thread_follows_its_program(cfg: Config, before: State, event: Event, after: 
 
 @always(cache_steps, given=lambda cfg: all(getattr(cfg, name) == right for name, right in REFERENCE_RULES.items()))
 def sizes_and_total_lack_only_what_threads_hold(cfg: Config, s: State) -> bool:
-    """Sizes and total are exact, except for bytes that a thread has still to count, subtract or report."""
+    """The sizes are exact, except for bytes that a thread has still to add, subtract or report."""
     sizes = [0] * cfg.caches
     not_in_total = -s.eviction.freed  # bytes that the sizes include and the total does not
     for key, sign in [
@@ -383,7 +383,7 @@ def sizes_and_total_lack_only_what_threads_hold(cfg: Config, s: State) -> bool:
 
 @always(cache_steps)
 def queue_changes_only_at_its_ends(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Only a put, a requeue and a pop change the queue: a wrapper is appended, moved from head to tail, or dropped."""
+    """The queue changes only at its ends: wrappers are appended, moved from head to tail, or dropped from the head."""
     queue = before.queue
     if is_accepted(event):
         if event.name == "requeue":
@@ -399,7 +399,7 @@ def queue_changes_only_at_its_ends(cfg: Config, before: State, event: Event, aft
 
 @always(cache_steps)
 def map_changes_only_for_the_position_of_a_thread(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Only an insert maps its wrapper, at a free position; only a removal or an eviction unmaps its wrapper.
+    """Only an insert puts a wrapper into the map, at a free position; only a removal or eviction takes it out.
 
     With `clears_in_bulk`, a removal unmaps all wrappers of its range when it subtracts their bytes.
     """
@@ -490,7 +490,7 @@ OUTCOMES: dict[str, Callable[[Config, State, State, Any], object]] = {
 
 @always(cache_steps)
 def thread_continues_with_values_of_its_step(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a step, the thread has the wrapper, key and bytes that the step found.
+    """After a step, the thread goes on with the wrapper, the position and the bytes that the step found.
 
     A removal goes on to the next position. An insert goes on to schedule a task if the total is above the trigger and
     no eviction is in progress.
@@ -578,7 +578,7 @@ def step_returns_what_it_found(cfg: Config, before: State, event: Event, after: 
 
 @always(cache_steps)
 def observation_shows_entries_by_key(cfg: Config, s: State) -> bool:
-    """What recordings show has the mapped keys of each cache and the keys in the queue, and no numbers of wrappers.
+    """Recordings show cached and queued positions, sizes and tasks, but not which wrapper has an entry.
 
     So the canonical form, which only renumbers wrappers, has the same observation.
     """

@@ -211,7 +211,7 @@ def test_a_section_begins_with_what_the_component_is(name: str) -> None:
     title, picture = introduction_of(name)
     assert title.endswith(".")
     assert picture.endswith(".")
-    assert 100 < len(picture) < 640, "a few sentences"
+    assert 100 < len(picture) < 720, "a few sentences"
     assert "`" not in picture, "no names of code"
 
 

@@ -126,7 +126,7 @@ POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Link], bool]] = 
 
 @always(client_session, given=client_session.is_reference)
 def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step is refused if and only if it cannot happen in the state (`POSSIBLE`).
+    """A step is refused if and only if it cannot happen in the state.
 
     A step cannot happen if its handler's phase or session forbids it, if the producer's queue is full, if the
     subscription type has no such ack, or if something is missing that the step needs: a reply, a pending message, a
@@ -197,7 +197,7 @@ RETURNS: dict[str, Callable[[Config, State, Event, State], object]] = {
 
 @always(client_session, given=client_session.is_reference)
 def step_returns_what_it_did(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step that handles a reply returns what the handler did; any other step, its value in `RETURNS`, or None."""
+    """A step returns what it did: for a command that the client handles, what the handler did with it."""
     if not happened(event):
         return True
     reply = handled_reply(before, event)

@@ -44,7 +44,7 @@ from model.range_cache import Entry
 
 @always(entry_cache)
 def cache_size_equals_sum_of_entry_sizes(cfg: Config, s: State) -> bool:
-    """The size of a range cache is the sum of the lengths that its entries had at insertion."""
+    """The size of a range cache is the sum of the sizes that its entries had when they were inserted."""
     sums = [0] * len(s.owners)
     for e in entries(s):
         sums[e.cache] += e.bytes
@@ -59,13 +59,13 @@ def total_equals_sum_of_cache_sizes(cfg: Config, s: State) -> bool:
 
 @always(entry_cache)
 def position_is_cached_at_most_once(cfg: Config, s: State) -> bool:
-    """A range cache holds at most one entry for a position, in exactly one wrapper."""
+    """A range cache has at most one entry at a position; the removal queue has it once."""
     return len(by_key(s)) == len(entries(s))
 
 
 @always(entry_cache)
 def queue_timestamps_are_nondecreasing(cfg: Config, s: State) -> bool:
-    """Timestamps do not decrease from head to tail of the removal queue, and none is after now.
+    """Timestamps do not decrease from head to tail of the removal queue, and none is in the future.
 
     So a time pass can stop at the first entry that is not expired.
     """
@@ -82,7 +82,7 @@ def at_most_one_eviction_task(cfg: Config, s: State) -> bool:
 
 @always(entry_cache)
 def held_copies_belong_to_pending_requests(cfg: Config, s: State) -> bool:
-    """The copies with negative numbers are exactly those held for pending requests, so no held copy leaks.
+    """The copies of entries that are held for requests belong to pending requests: none leaks.
 
     Every copy belongs to one read count handler.
     """
@@ -102,7 +102,7 @@ def pending_request_waits_for_permits_or_storage(cfg: Config, s: State) -> bool:
 
 @always(entry_cache)
 def storage_read_lists_its_waiting_requests(cfg: Config, s: State) -> bool:
-    """Every outstanding read lists exactly the requests that wait for the read, once for each part that waits.
+    """An outstanding storage read lists exactly the requests that wait for it, once for each waiting part.
 
     At least one part waits for each read, and the read covers all these parts.
     """
@@ -115,7 +115,7 @@ def storage_read_lists_its_waiting_requests(cfg: Config, s: State) -> bool:
 
 @always(entry_cache)
 def joinable_reads_do_not_overlap(cfg: Config, s: State) -> bool:
-    """Joinable outstanding reads of a ledger for the same range cache do not overlap."""
+    """Outstanding storage reads of one ledger and cache do not overlap, if requests can join them."""
     joinable = [r for r in s.reads if r.joinable]
     if len(joinable) < 2:
         return True
@@ -131,7 +131,7 @@ def joinable_reads_do_not_overlap(cfg: Config, s: State) -> bool:
 
 @always(entry_cache, on=("insert",))
 def absent_entry_is_cached_present_entry_is_kept(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`insert` appends an absent entry to the removal queue, and changes only the read count handler of a present one.
+    """An insert adds an entry that is not cached; of a cached entry, it changes at most the read count.
 
     An absent entry is appended whatever the total size is. If tasks run at once, an eviction that the insert triggers
     may remove or requeue the entry. A disabled cache takes no entry.
@@ -155,7 +155,7 @@ def absent_entry_is_cached_present_entry_is_kept(cfg: Config, before: State, eve
 
 @always(entry_cache, on=("insert",))
 def latest_insert_sets_expected_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After an insert, the entry at the given position has the given read count; none if the given one is below 1.
+    """After an insert, the entry has the given expected read count; none if the given one is below 1.
 
     This says nothing if no entry is cached there: the cache is disabled, or an eviction has removed the entry at once.
     """
@@ -166,7 +166,7 @@ def latest_insert_sets_expected_read_count(cfg: Config, before: State, event: Ev
 
 @always(entry_cache)
 def eviction_is_scheduled_exactly_above_trigger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If a step raises the total size and ends above the trigger, `evictionInProgress` is set after the step.
+    """After a step that raises the total size to above the trigger, an eviction is in progress.
 
     Only a step that adds an entry and ends above the trigger schedules an eviction task. If tasks run at once, none is
     ever scheduled.
@@ -181,7 +181,7 @@ def eviction_is_scheduled_exactly_above_trigger(cfg: Config, before: State, even
 
 @always(entry_cache, given=lambda cfg: not tasks_queued(cfg))
 def immediate_eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If tasks run at once, a step that raises the total size ends at or below the trigger, or the watermark.
+    """If tasks run at once, a step that raises the total size leaves it at most at the trigger or the watermark.
 
     Exception: no entry is left to evict.
     """
@@ -202,7 +202,7 @@ def eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: 
 
 @always(entry_cache, on=("run_eviction_task",))
 def eviction_frees_no_more_than_needed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If a task kept the largest of the entries that it removes, the total size would be above the watermark."""
+    """A task evicts no more than needed: with the largest evicted entry, the size would be above the watermark."""
     kept = by_key(after)
     sizes = [e.bytes for key, e in by_key(before).items() if key not in kept]
     return not sizes or after.total_bytes + max(sizes) > math.floor(before.watermark * before.max_bytes)
@@ -227,7 +227,7 @@ def periodic_eviction_below_trigger_keeps_due_entries(cfg: Config, before: State
 
 @always(entry_cache, on=("run_eviction_task",))
 def task_below_trigger_evicts_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task clears `evictionInProgress`; if the total size is at most the trigger, the task evicts nothing.
+    """A task ends the eviction in progress; if the total size is not above the trigger, it evicts nothing.
 
     The action is rejected only if no task is scheduled.
     """
@@ -294,7 +294,7 @@ def clear_all_empties_caches_of_all_topics(cfg: Config, before: State, event: Ev
 
 @always(entry_cache, on=("read", "read_one", *STORAGE_ANSWERS, *READ_COUNT_CHANGES))
 def call_is_rejected_exactly_if_its_object_is_missing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read, release, replay or answer of storage is rejected exactly if the range, copy or read does not exist.
+    """A call is rejected exactly if the range, copy or storage read that it names does not exist.
 
     A range exists if its first entry is not after its last, and storage has all its entries. `release` and `replay`
     need a copy with the given number, an answer of storage an outstanding read with the given number. In addition,
@@ -314,7 +314,7 @@ def call_is_rejected_exactly_if_its_object_is_missing(cfg: Config, before: State
 
 @always(entry_cache, on=READ_COUNT_CHANGES)
 def release_and_replay_return_the_new_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`release` returns the read count minus 1, `replay` the read count plus 1; without a handler, both return None."""
+    """`release` returns the read count minus 1, `replay` plus 1; both return None if there is no count."""
     if isinstance(event.outcome, Refused):
         return True
     count, change = read_counts(before)[event.arguments["copy"]], 1 if event.name == "replay" else -1

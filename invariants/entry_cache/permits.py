@@ -80,7 +80,7 @@ def request_reads_only_with_permits(cfg: Config, s: State) -> bool:
 
 @always(entry_cache, given=limited)
 def first_queued_request_does_not_fit(cfg: Config, s: State) -> bool:
-    """The first queued request does not fit: fewer permits are free than the request needs."""
+    """The first queued request needs more permits than are free."""
     if not s.limiter.waiting:
         return True
     wanted = min(s.limiter.waiting[0].permits, cfg.max_reads_in_flight_bytes)  # a larger request gets all permits
@@ -89,7 +89,7 @@ def first_queued_request_does_not_fit(cfg: Config, s: State) -> bool:
 
 @always(entry_cache, on=("read", "read_one"), given=limited)
 def idle_limiter_grants_every_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If all permits are free, a read is granted its permits, or all permits if it exceeds the maximum."""
+    """If all permits are free, a read gets its permits at once; a larger read gets all of them."""
     is_idle = before.limiter.free == cfg.max_reads_in_flight_bytes
     if not is_idle or isinstance(event.outcome, Refused):
         return True

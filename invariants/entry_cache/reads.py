@@ -78,7 +78,7 @@ def request_completes_exactly_once(cfg: Config, before: State, event: Event, aft
 
 @always(entry_cache)
 def only_reads_and_replays_change_read_count(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay raises a read count by 1, the release of a copy lowers one by 1, and nothing else changes one.
+    """A replay raises a read count by 1, the release of a copy lowers it by 1, and nothing else changes it.
 
     An insert and a storage read may give a cached entry another handler, with another read count. A delivered entry has
     the count of the cached entry, of a held copy, or of a storage read.
@@ -151,7 +151,7 @@ def _has_known_read_count(before: State, event: Event, request: int, d: Delivere
 
 @always(entry_cache, on=("complete_storage_read",))
 def failed_read_ends_joining_of_its_ledger(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a read fails, the other outstanding reads of its ledger and range cache cannot be joined any more.
+    """After a storage read fails, other outstanding reads of its ledger and cache cannot be joined any more.
 
     Reads that the step itself issues are not checked. Reads for a disabled cache (their `range_cache` is negative) can
     never be joined.
@@ -187,7 +187,7 @@ def storage_entries_are_cached_iff_reads_are_expected(cfg: Config, before: State
 
 @always(entry_cache, on=("read", "read_one"), given=reads_queued)
 def read_issues_one_storage_read_for_each_gap(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read issues one storage read for each gap.
+    """A read starts one storage read for each gap: a run of entries neither cached nor being read.
 
     A gap is a run of consecutive requested entries that are neither cached nor in a joinable read. A read that waits
     for permits, or fails for lack of permits, issues none.
@@ -207,7 +207,7 @@ def read_issues_one_storage_read_for_each_gap(cfg: Config, before: State, event:
 
 @always(entry_cache, on=("read", "read_one"), given=reads_queued)
 def read_marks_exactly_cached_entries_accessed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read that is granted its permits at once sets `accessed` of exactly the cached entries of its range.
+    """A read that gets its permits at once marks exactly the cached entries of its range as accessed.
 
     Any other read sets no `accessed`.
     """
@@ -265,7 +265,7 @@ def _awaits(part: Part, number: int) -> bool:
 
 @always(entry_cache)
 def storage_read_is_joinable_until_removal_or_failure(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A storage read for a cache that is not disabled can be joined until a removal or a failed read of its ledger."""
+    """A storage read can be joined until a removal or a failed read of its ledger, if the cache is not disabled."""
     if after.reads is before.reads or event.name in (*REMOVALS, "clear_all"):
         return True
     was = {r.number: r.joinable for r in before.reads}
