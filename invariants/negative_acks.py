@@ -390,7 +390,7 @@ def redelivered_chunked_message_is_removed_from_map(cfg: Config, before: State, 
 
 @always(negative_acks, on=DELIVERING, given=lambda cfg: cfg.retained_ids == "traced")
 def retained_id_is_redelivered_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A retained id is in the first command that redelivers its entry from a bucket, and is then no longer retained.
+    """A kept (retained) id is in the first command that redelivers its entry from a bucket, and is then dropped.
 
     An entry that is redelivered only as a chunk keeps its retained id. Every other id in a command is a plain id or the
     id of a chunk.
@@ -410,7 +410,7 @@ def retained_id_is_redelivered_once(cfg: Config, before: State, event: Event, af
 
 @always(negative_acks, on=("nack",), given=lambda cfg: cfg.retained_ids == "traced")
 def latest_traced_id_is_retained(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An accepted nack by the id of a traced or chunked message retains this id; no other nack does."""
+    """An accepted nack by the id of a traced or chunked message keeps this id for redelivery; no other nack does."""
     if is_error(event):
         return after.retained_ids == before.retained_ids
     nacked, entry = event.arguments["message_id"], event.arguments["entry"]

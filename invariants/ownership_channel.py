@@ -109,7 +109,7 @@ def views_of_two_owners_differ_in_version(cfg: Config, s: State) -> bool:
 
 @always(ownership_channel, on=("notify",))
 def notified_view_has_stored_record(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a broker reads a stored record, the broker's view has this record, and the record is not stale."""
+    """After a broker reads a stored record, its view has this record, as one that it read in its current session."""
     if isinstance(event.outcome, Refused):
         return True
     bundle, at = event.arguments["bundle"], broker_of(after, event)
@@ -118,7 +118,7 @@ def notified_view_has_stored_record(cfg: Config, before: State, event: Event, af
 
 @always(ownership_channel, on=("should_keep_left",))
 def conflict_resolution_does_not_fail(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`shouldKeepLeft` decides for any two records: it does not throw."""
+    """`shouldKeepLeft` decides between any two records of a bundle, and never throws."""
     return not isinstance(event.outcome, Failed)
 
 
@@ -251,7 +251,7 @@ def removal_removes_the_record_that_was_seen(cfg: Config, before: State, event: 
 
 @always(ownership_channel, on=("remove_old",))
 def monitor_removes_no_active_record(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The monitor removes no record that is active in the leader's view."""
+    """The leader's monitor, which removes old records, removes none that is active in the leader's view."""
     if isinstance(event.outcome, Refused):
         return True
     return bundle_state(before.brokers[before.leader or 0].view[event.arguments["bundle"]]) not in ACTIVE
@@ -271,7 +271,7 @@ def split_bundle_does_not_become_active_again(cfg: Config, before: State, event:
 
 @always(ownership_channel, on=READS)
 def record_that_is_not_in_flight_ends_requests(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A new record in a broker's view ends a parked lookup, unless the record is Releasing, Assigning or Splitting.
+    """A new record in a broker's view ends a waiting lookup, unless the record is Releasing, Assigning or Splitting.
 
     The record also ends a pending unload if the bundle is transferred, freed or deleted, or if the bundle's record is
     removed. Exception: a disabled channel ignores a tombstone and a record that is not forced. An ignored record ends
@@ -318,7 +318,7 @@ def broker_answers_itself_only_as_owner(cfg: Config, before: State, event: Event
 
 @always(ownership_channel, on=("lookup",))
 def registered_owner_is_answered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup of an owned bundle is answered with the owner if the owner is registered, and parked otherwise.
+    """A lookup of an owned bundle is answered with the owner if the owner is registered; otherwise the lookup waits.
 
     If `unregistered_broker_parks` is false, an unregistered broker answers with the owner in either case.
     """
@@ -367,13 +367,13 @@ def resumed(before: State, event: Event, after: State, states: tuple[str, ...]) 
 
 @always(ownership_channel, on=("restart",))
 def restarted_broker_resumes_assignments(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A starting broker begins a handler for each Assigning record with itself as destination."""
+    """A starting broker begins the handler of each Assigning record that names it as destination."""
     return resumed(before, event, after, ("Assigning",))
 
 
 @always(ownership_channel, on=("restart",))
 def restarted_broker_resumes_releases(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A starting broker begins a handler for each Releasing or Splitting record with itself as source."""
+    """A starting broker begins the handler of each Releasing or Splitting record that names it as source."""
     return resumed(before, event, after, ("Releasing", "Splitting"))
 
 
@@ -390,7 +390,7 @@ def broker_stops_without_bundles(cfg: Config, before: State, event: Event, after
 
 @always(ownership_channel, on=("override",))
 def clean_up_overrides_only_orphans(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A clean-up overrides an Owned record only if the record names the clean-up's target as destination.
+    """A clean-up of a broker overrides an Owned record only if the record names this broker as destination.
 
     Records in flight are not checked.
     """
@@ -402,7 +402,7 @@ def clean_up_overrides_only_orphans(cfg: Config, before: State, event: Event, af
 
 @always(ownership_channel, on=("override", "override_stuck"))
 def override_names_registered_broker(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An override is forced, and frees the bundle or names a registered broker other than the clean-up's target."""
+    """An override is forced, and frees the bundle or names a registered broker, not the one that is cleaned up."""
     dst = event.arguments["dst"]
     if isinstance(event.outcome, Refused):
         return True

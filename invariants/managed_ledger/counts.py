@@ -148,7 +148,7 @@ def position_of_reader(s: State, read: StorageRead) -> Position | None:
 
 @always(managed_ledger, on=("add_entry",), given=with_counts)
 def added_entry_expects_one_read_of_each_active_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The count of an added entry is the number of active cursors, and equals the deliveries to come of the entry.
+    """The count of an added entry is the number of active cursors, and equals the number of its deliveries to come.
 
     If no cursor is active, the entry has no count.
     """
@@ -283,7 +283,7 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
     given=with_counts,
 )
 def count_follows_deliveries_to_come(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A count changes by the same number as the deliveries to come.
+    """A count changes by the same number as the deliveries of its entry that are still to come.
 
     A delivery lowers both by 1. An entry that a dispatch puts back keeps both. Not checked: calls of `INTERVENTIONS`,
     and the steps and entries for which `is_comparable` is false: mostly answers of storage, and discarded reads.

@@ -147,7 +147,7 @@ def active_cursor_has_consumers(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger)
 def active_cursors_are_at_their_positions(cfg: Config, s: State) -> bool:
-    """The container of active cursors has the read position of each active cursor.
+    """The container of active cursors (`model/active_cursors`) has the read position of each active cursor.
 
     Without counts and with `invalidates_by_mark_delete`, the container has the mark-delete position.
     """
@@ -158,7 +158,7 @@ def active_cursors_are_at_their_positions(cfg: Config, s: State) -> bool:
 
 @always(managed_ledger, on=("check_backlogged_cursors",), given=without_counts)
 def cursor_is_active_below_backlogged_threshold(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After the check, a cursor with consumers is active exactly if its backlog is below the threshold.
+    """After `checkBackloggedCursors`, a cursor with consumers is active exactly if its backlog is below the threshold.
 
     The backlog is the number of unread entries (`unread_entries`).
     """
@@ -171,7 +171,7 @@ def cursor_is_active_below_backlogged_threshold(cfg: Config, before: State, even
 
 @always(managed_ledger, on=("check_cursors_to_cache_entries",), given=without_counts)
 def cursor_with_similar_backlogs_caches_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After the check, a cursor caches reads exactly if its backlog is large, and enough others have a similar one.
+    """After a check, reads of a cursor are cached exactly if its backlog is large and enough others are similar.
 
     The backlog is the number of unread entries (`unread_entries`); it is large from `min_backlog_entries` on. Two
     backlogs are similar if they differ by at most `max_backlog_between`. `min_backlog_cursors` others are enough; if
@@ -220,7 +220,7 @@ def look_ahead_limits_normal_read(cfg: Config, before: State, event: Event, afte
 def entry_from_storage_is_cached_only_if_reader_caches_reads(
     cfg: Config, before: State, event: Event, after: State
 ) -> bool:
-    """Without counts, entries from storage are cached only for a normal read of a cursor that caches reads."""
+    """With counts off, an entry from storage is cached only for a normal read of a cursor that caches reads."""
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
     read = next(r for r in before.caches.reads if r.number == event.arguments["storage_read"])
@@ -314,7 +314,7 @@ ACTIVATING = ("connect", "check_backlogged_cursors")
 
 @always(managed_ledger, on=tuple(n for n in managed_ledger.actions if n not in ACTIVATING), given=without_counts)
 def entries_before_slowest_cursor_leave_cache(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Without counts, entries before the slowest active cursor leave the cache when the slowest position changes.
+    """With counts off, entries before the slowest active cursor leave the cache when the slowest position changes.
 
     When the last active cursor becomes inactive, all entries leave the cache.
     """

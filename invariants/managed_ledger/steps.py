@@ -136,7 +136,7 @@ def log_changes_only_by_adds_rollovers_and_trims(cfg: Config, before: State, eve
 
 @always(managed_ledger, on=("acknowledge", "mark_delete", "seek", "dispatch", "redeliver", "disconnect"))
 def ack_or_seek_changes_exactly_its_acknowledgements(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An ack, a mark-delete and a seek change exactly their acknowledgements; three other calls change none.
+    """An ack, mark-delete or seek changes exactly its acknowledgements; dispatch, redeliver and disconnect, none.
 
     An ack acknowledges one entry, a mark-delete all entries up to its position. After a seek, exactly the entries
     before its position are acknowledged. The other calls are dispatch, redelivery and disconnection. All individually

@@ -78,7 +78,7 @@ def call_is_refused_iff_not_allowed(cfg: Config, before: State, event: Event, af
 
 @always(pending_acks, on=REQUESTS)
 def request_is_queued_as_made(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A request with the result `queued` becomes the last open request, with the arguments of the call.
+    """A request that is accepted (`queued`) becomes the last open request, with the arguments of the call.
 
     A request is open until it completes. The new request gets the next number. A ready handle appends the request's
     record; any other handle queues the request until the replay ends. In status none, the request starts the replay.
@@ -236,7 +236,7 @@ def cursor_gains_only_committed_acks(cfg: Config, before: State, event: Event, a
 
 @always(pending_acks, on=APPENDS)
 def transactions_above_low_watermark_are_not_aborted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The handle itself aborts only transactions at or below the highest low watermark that a commit or abort carried.
+    """The handle itself aborts only transactions that the coordinator has ended: ids up to a low watermark it sent.
 
     The handle's own low watermark is not higher, either.
     """

@@ -276,7 +276,7 @@ def commits_are_complete(
 
 @always(pending_acks, on=("written",))
 def commit_of_every_batch_index_deletes_entry(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A commit of acks that together are for every batch index of an entry deletes the entry.
+    """A commit of acks that together are for all messages of a batch deletes the entry.
 
     Log entries with a record of ack type Cumulative are not checked, nor is any log entry while a cumulative ack is
     pending.
@@ -402,7 +402,7 @@ def pending_or_acknowledged_message_is_not_redelivered(cfg: Config, before: Stat
 
 @always(pending_acks, on=APPENDS)
 def transactions_up_to_low_watermark_are_aborted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A commit or abort starts the aborts of the transactions with pending acks and an id up to the low watermark.
+    """A commit or abort makes the handle abort all transactions with pending acks up to the low watermark.
 
     After the append, an abort of each of them is buffered or in flight. A transaction whose first ack follows the last
     commit or abort of the log entry is not checked.
@@ -473,7 +473,7 @@ def log_is_trimmed_by_whole_entries_from_front(cfg: Config, before: State, event
 
 @always(pending_acks)
 def log_index_keys_and_values_ascend(cfg: Config, s: State) -> bool:
-    """The keys of the index ascend (`ack_position`), and so do their values (`log_position`).
+    """In the log's index, the keys (acked positions) ascend, and so do the values (positions in the log).
 
     Every `log_position` is that of an entry of the log.
     """
@@ -484,7 +484,7 @@ def log_index_keys_and_values_ascend(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def log_index_is_sparse(cfg: Config, s: State) -> bool:
-    """Between two keys, the log has a minimum of records, which grows with the number of earlier keys (PIP-153).
+    """Between two keys of the log's index is a minimum of records, which grows with the number of earlier keys.
 
     Between the log positions of the n-th key and the next key (n = 1, 2, ...), the log has at least
     `min(min_lag * n ** lag_exponent, max_lag)` records, the next key's entry included. If `max_lag` is None, there is
@@ -501,7 +501,7 @@ def log_index_is_sparse(cfg: Config, s: State) -> bool:
 
 @always(pending_acks)
 def log_index_key_covers_all_earlier_entries(cfg: Config, s: State) -> bool:
-    """No record up to and including a key's `log_position` acks an entry after the key's `ack_position`."""
+    """No record up to the `log_position` of an index key acks an entry after the key's `ack_position`."""
     acked = [max([ack.entry for record in entry for ack in record.acks], default=-1) for entry in s.log]
     return all(max(acked[: key.log_position + 1]) <= key.ack_position for key in s.log_index.keys)
 
@@ -513,7 +513,7 @@ def trims_by_index(cfg: Config) -> bool:
 
 @always(pending_acks, given=trims_by_index)
 def current_lag_counts_records_after_last_key(cfg: Config, s: State) -> bool:
-    """`current_lag` is the number of records of the log after the last key's `log_position`.
+    """`current_lag` is the number of log records after the last key of the log's index.
 
     If the index has no key, all records of the log count. During a replay, only replayed records count.
     """
@@ -527,9 +527,10 @@ def current_lag_counts_records_after_last_key(cfg: Config, s: State) -> bool:
 
 @always(pending_acks, given=trims_by_index)
 def max_index_lag_follows_number_of_keys(cfg: Config, s: State) -> bool:
-    """`max_index_lag` is `min(min_lag * keys ** lag_exponent, max_lag)`; `min_lag` while the index has no key.
+    """`max_index_lag`, the distance to the next index key, is `min(min_lag * keys ** lag_exponent, max_lag)`.
 
-    `max_index_lag` is the number of records that must follow the last key before a key is added.
+    `max_index_lag` is the number of records that must follow the last key before a key is added. While the index has no
+    key, `max_index_lag` is `min_lag`.
     """
     keys = len(s.log_index.keys)
     if keys == 0:
@@ -540,7 +541,7 @@ def max_index_lag_follows_number_of_keys(cfg: Config, s: State) -> bool:
 
 @always(pending_acks, on=(*APPENDS, "read_entry"), given=trims_by_index)
 def key_is_added_when_max_index_lag_is_reached(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A log entry with acks adds a key if and only if at least `max_index_lag` records follow the last key.
+    """A log entry with acks adds a key to the index if and only if `max_index_lag` records or more follow the last key.
 
     The log entry is appended or replayed; its records count, too. The key's `ack_position` is the highest entry of the
     topic that is acked by a record of this log entry or an earlier one; its `log_position` is that of the log entry.
@@ -568,7 +569,7 @@ def key_is_added_when_max_index_lag_is_reached(cfg: Config, before: State, event
 
 @always(pending_acks, on=("written", "read_entry"))
 def deletable_prefix_is_trimmed_on_append_and_replay(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a log entry is appended or replayed, every `ack_position` is after the persisted mark-delete position.
+    """After a log entry is appended or replayed, every index key is after the persisted mark-delete position.
 
     `key_is_added_when_max_index_lag_is_reached` also checks an append with a commit that the cursor rejects.
     """

@@ -70,7 +70,10 @@ def queue_timestamps_are_nondecreasing(cfg: Config, s: State) -> bool:
 
 @always(range_cache)
 def open_copy_shares_exactly_one_read_count(cfg: Config, s: State) -> bool:
-    """An open copy belongs to exactly one entry or group of orphaned copies. Its number is below `next_copy`."""
+    """An open copy belongs to exactly one cached entry, or to one group of copies whose entry has left the cache.
+
+    Its number is below `next_copy`.
+    """
     copies = [c for e in entries(s) for c in e.copies] + [c for g in s.orphaned_copies for c in g.copies]
     return len(copies) == len(read_counts(s)) and (not copies or max(copies) < s.next_copy)
 
@@ -497,7 +500,7 @@ def pass_removes_entry_when_its_requeues_are_used_up(cfg: Config, before: State,
 
 @always(range_cache, on=("time_pass", "size_pass"))
 def pass_leaves_no_detached_wrapper_at_head(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After the action `time_pass` or `size_pass`, no detached wrapper is at the head of the queue.
+    """After `time_pass` or `size_pass`, the head of the queue is not the slot of a removed entry.
 
     (A size check that finds too few bytes visits no wrapper.)
     """

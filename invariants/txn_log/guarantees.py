@@ -255,7 +255,7 @@ def new_record_is_durably_deleted_first(cfg: Config, s: State) -> bool:
 
 @always(txn_log)
 def clean_cursor_has_persisted_all_deletions(cfg: Config, s: State) -> bool:
-    """A cursor that is not dirty has persisted all deletions, provided that they fit in one `PositionInfo`."""
+    """A cursor with nothing to write has persisted all deletions, provided that they fit in one `PositionInfo`."""
     if s.dirty or not fits_in_position_info(cfg, s):
         return True
     pairs = zip(remaining_in(s, s.acks), remaining_in(s, s.durable), strict=True)
@@ -271,7 +271,7 @@ def clean_close_preserves_deletions(cfg: Config, before: State, event: Event, af
 
 @always(txn_log, on=("persist", "reopen"))
 def persisted_position_info_is_prefix_of_deletions(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A `PositionInfo` that cannot hold all deletions has every deletion below some entry, and none from this entry on.
+    """A persisted cursor that cannot hold all deletions has all of them below some entry, and none from it on.
 
     If the `PositionInfo` also had the deletions of this entry, it would exceed a limit.
     """
