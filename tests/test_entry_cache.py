@@ -68,6 +68,28 @@ def violated(cfg: Config, before: State, step: tuple[Any, ...], **changed: Any) 
     return [p.name for p in checked if not p.holds(cfg, before, event, right._replace(**changed))]
 
 
+@pytest.mark.parametrize(
+    ("earlier", "single"),
+    [((), Position(1, 7)), ((("read", 0, 1, 4, 5, 3), ("release", 1), ("release", 2)), Position(1, 3))],
+)
+def test_failed_single_read_starts_a_queued_read(earlier: tuple[Any, ...], single: Position) -> None:
+    """Its permits go to a queued request, which caches entries 4 and 5 or, if an earlier read did, counts two hits."""
+    cfg = AT_ONCE._replace(max_reads_in_flight_bytes=300, permits_timeout_ns=10)
+    queued = ("read", 0, 1, 0, 1, 0), ("read", 0, 1, 2, 2, 0), ("read", 0, 1, 0, 3, 0), ("advance", 5)
+    last = 5 if earlier else 3  # the copy of entry 2, whose permits are not enough for a queued read
+    due = ("read", 0, 1, 4, 5, 1), ("release", last), ("advance", 6), ("fail_next_storage_reads", 1)
+    s, _ = after(cfg, *earlier, *queued, *due)
+    now, read = after(cfg, ("read_one", 0, single), on=s)
+    assert [(each.request, each.ok) for each in read.answered[-3:]] == [
+        (s.next_request, False),
+        (s.next_request - 2, False),
+        (s.next_request - 1, True),
+    ]
+    assert len(live(now)) == 2
+    assert now.counters.hit_entries == (2 if earlier else 0)
+    assert violated(cfg, s, ("read_one", 0, single)) == []
+
+
 def reached(cfg: Config, before: State, step: tuple[Any, ...], goal: str) -> bool:
     """Returns whether a step reaches a coverage goal."""
     [p] = [p for p in find_subject("entry_cache").properties if p.name == goal]

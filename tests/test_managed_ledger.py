@@ -16,6 +16,7 @@ from invariants.managed_ledger.counts import (
     deliveries_to_come,
 )
 from invariants.managed_ledger.guarantees import total_above_trigger_has_eviction_queued
+from invariants.properties import Event
 from model.machine import Refused
 from model.managed_ledger.machine import SHIPPED, managed_ledger
 from model.managed_ledger.state import Config, Dispatched, State
@@ -138,6 +139,61 @@ def test_partial_cache_hit_that_is_read_again_is_no_delivery_from_the_cache() ->
     assert count_of_entry_from_storage_equals_deliveries_to_come.holds(cfg, s, event, after)
 
 
+def answered_with(cfg: Config, s: State, storage_read: int) -> tuple[State, Event]:
+    """Returns the state after storage completes a read, and the event."""
+    after, outcome = managed_ledger.step(cfg, s, "complete_storage_read", (storage_read, True))
+    return after, event_of(find_subject("managed_ledger"), "complete_storage_read", (storage_read, True), outcome)
+
+
+TWO_KINDS = Config(types=("shared", "failover"), grace_ms=0)
+
+
+def test_cancelled_read_that_fails_moves_the_read_position_back_without_a_count() -> None:
+    """The second cursor's read of entries 3 to 6 has joined a read of 0 to 5, is cancelled, and fails with its rest."""
+    s = run(TWO_KINDS, *[("add_entry",)] * 7, *joining(1, 3), ("read_more_entries", 1))
+    s = run(TWO_KINDS, ("complete_storage_read", 1, True), ("dispatch", 1, "normal"), *[("release", 1)] * 3, s=s)
+    s = run(TWO_KINDS, ("advance", 1001), ("do_cache_eviction",), *joining(0, 6), ("read_more_entries", 0), s=s)
+    s = run(TWO_KINDS, ("flow", 1, 0, 4), ("read_more_entries", 1), ("redeliver", 1, 0), s=s)
+    s = run(TWO_KINDS, ("complete_storage_read", 3, False), s=s)
+    after, event = answered_with(TWO_KINDS, s, 2)
+    assert (s.subscriptions[1].read_position, after.subscriptions[1].read_position) == ((0, 3), (0, 0))
+    assert counts(after)[0, 0] == 1
+    assert deliveries_to_come(after)[Position(0, 0)] == 2
+    assert count_of_entry_from_storage_equals_deliveries_to_come.holds(TWO_KINDS, s, event, after)
+
+
+def read_with_gaps(gaps: int) -> State:
+    """The second cursor's read has cached entries and gaps, and the first gap has failed.
+
+    Entries 0, 2, .. are gaps, and the entries between them are cached. The first subscription reads entry 2 for replay.
+    """
+    cached = *joining(0, 0), *joining(1, 0), ("add_entry",), ("disconnect", 0, 0), ("disconnect", 1, 0)
+    entries, reads = 2 * gaps - 1, [("complete_storage_read", 1 + i, True) for i in range(gaps)]
+    s = run(TWO_KINDS, ("add_entry",), *[*cached, ("add_entry",)] * (gaps - 1), *joining(0, entries))
+    s = run(TWO_KINDS, ("read_more_entries", 0), *reads, ("dispatch", 0, "normal"), s=s)
+    s = run(TWO_KINDS, *[("acknowledge", 0, Position(0, i)) for i in range(entries) if i != 2], s=s)
+    s = run(TWO_KINDS, ("redeliver", 0, 0), *[("release", 0)] * entries, ("advance", 1001), ("do_cache_eviction",), s=s)
+    s = run(TWO_KINDS, *joining(1, entries), ("read_more_entries", 1), s=s)
+    s = run(TWO_KINDS, ("complete_storage_read", gaps + 1, False), ("flow", 0, 0, 1), ("read_more_entries", 0), s=s)
+    assert s.subscriptions[0].replay_read is not None
+    return s
+
+
+def test_partial_cache_hit_that_is_read_again_may_join_a_read() -> None:
+    """The cursor reads its range again. Entry 0 comes from a new storage read, entry 2 from that of a replay read."""
+    s = run(TWO_KINDS, ("disconnect", 0, 0), s=read_with_gaps(2))
+    after, event = answered_with(TWO_KINDS, s, 4)
+    assert [tuple(each)[2:] for each in event.outcome.issued] == [(0, 0, 0)]
+    assert (counts(after)[0, 2], deliveries_to_come(after)[Position(0, 2)]) == (1, 0)
+    assert count_of_entry_from_storage_equals_deliveries_to_come.holds(TWO_KINDS, s, event, after)
+
+    s = run(TWO_KINDS, ("complete_storage_read", 5, True), s=read_with_gaps(3))
+    before, (after, event) = s, answered_with(TWO_KINDS, s, 6)
+    assert [tuple(each)[2:] for each in event.outcome.issued] == [(0, 0, 0)]
+    assert deliveries_to_come(after)[Position(0, 2)] < deliveries_to_come(before)[Position(0, 2)]
+    assert count_follows_deliveries_to_come.holds(TWO_KINDS, s, event, after)
+
+
 def test_read_that_joined_a_storage_read_and_was_passed_by_mark_delete_is_not_counted() -> None:
     """Two cursors read entries 0 and 1 by one storage read. The mark-delete position of the second one passes entry 0."""
     cfg = SHARED._replace(grace_ms=0)
@@ -256,6 +312,15 @@ def test_cache_stays_below_the_trigger_if_eviction_tasks_run_at_once() -> None:
     assert s.caches.total_bytes == 20
     full = s._replace(caches=s.caches._replace(total_bytes=25))
     assert not total_above_trigger_has_eviction_queued.holds(cfg, full)
+
+
+def test_no_eviction_is_due_between_the_trigger_and_a_higher_watermark() -> None:
+    cfg = SHARED._replace(max_bytes=100, watermark=1.0)
+    s = run(cfg, *[("add_entry",)] * 10, ("run_eviction_task",))
+    assert (s.caches.total_bytes, s.caches.tasks) == (100, 0)
+    assert total_above_trigger_has_eviction_queued.holds(cfg, s)
+    above = s._replace(caches=s.caches._replace(total_bytes=101))
+    assert not total_above_trigger_has_eviction_queued.holds(cfg, above)
 
 
 def test_without_counts_entries_leave_the_cache_behind_the_slowest_read_position() -> None:

@@ -226,8 +226,14 @@ def _looked_up(before: State, event: Event, after: State) -> tuple[int, int, ran
 
 
 def failed_at_once(before: State, event: Event, after: State) -> bool:
-    """Whether a read fails in the step that requests it: the queue for permits is full."""
-    return after.next_read == before.next_read and any(not a.ok for a in answered(event))
+    """Whether a read fails in the step that requests it, and issues no storage read: the queue for permits is full."""
+    own = [a for a in answered(event) if a.request == before.next_request]
+    return after.next_read == before.next_read and any(not a.ok for a in own)
+
+
+def takes_from_queue(before: State, after: State) -> bool:
+    """Whether a step grants permits to queued requests, which then read in the same step, or fails queued requests."""
+    return not {w.request for w in before.limiter.waiting} <= {w.request for w in after.limiter.waiting}
 
 
 @always(entry_cache, given=reads_queued)
@@ -281,8 +287,11 @@ def storage_read_is_joinable_until_removal_or_failure(cfg: Config, before: State
 
 @always(entry_cache, on=("read_one",))
 def single_read_caches_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """`read_one`, the read of a replay, caches nothing."""
-    return by_key(after).keys() <= by_key(before).keys()
+    """`read_one`, the read of a replay, caches nothing.
+
+    Not checked if a failed `read_one` returns its permits to queued requests, which may cache what they read.
+    """
+    return takes_from_queue(before, after) or by_key(after).keys() <= by_key(before).keys()
 
 
 @always(entry_cache, on=STORAGE_ANSWERS)
@@ -301,7 +310,12 @@ def cache_misses_count_entries_and_bytes(cfg: Config, before: State, event: Even
 
 @always(entry_cache, on=("read", "read_one"))
 def cache_hits_count_entries_and_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read that is granted its permits at once counts the cached entries of its range as hits, with their sizes."""
+    """A read that is granted its permits at once counts the cached entries of its range as hits, with their sizes.
+
+    Not checked if the read fails and returns its permits to queued requests, which count their own hits.
+    """
+    if takes_from_queue(before, after):
+        return True
     cache, ledger, first, last = asked_range(before, event, before.next_request)
     range_cache = before.topic_caches[cache]
     wanted = [e for e in entries(before) if e.cache == range_cache and e.position.ledger == ledger]

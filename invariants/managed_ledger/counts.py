@@ -113,13 +113,20 @@ def positions_of_answer(before: State, event: Event) -> set[Position]:
     return set() if read is None else {Position(read.ledger, i) for i in range(read.first, read.last + 1)}
 
 
-def positions_read_again(event: Event) -> set[Position]:
-    """Returns the positions of the storage reads that a step in which storage answers issues.
+def positions_read_again(before: State, after: State) -> set[Position]:
+    """Returns the positions of the partial cache hits (parts of the kind "mixed") that a step reads again as a whole.
 
-    The step issues one only if a gap of a partial cache hit failed earlier: the request releases its copies and reads
-    its whole range again. The result lacks the positions for which the request joins an outstanding storage read.
+    A gap of such a part has failed, and its last read has been answered: the request releases its copies of the part,
+    and now awaits a storage read of the whole range, or has joined an outstanding one.
     """
-    return {Position(r.ledger, i) for r in event.outcome.issued for i in range(r.first, r.last + 1)}
+    now = {(q.number, part.first, part.last): part.kind for q in after.caches.requests for part in parts_in(q.part)}
+    return {
+        Position(q.ledger, i)
+        for q in before.caches.requests
+        for part in parts_in(q.part)
+        if part.kind == "mixed" and now.get((q.number, part.first, part.last)) in ("awaited", "joined")
+        for i in range(part.first, part.last + 1)
+    }
 
 
 def reader(s: State, request: int) -> tuple[int, bool]:
@@ -182,16 +189,17 @@ def entry_from_storage_expects_reads_of_cursors_at_or_before_reader(
 def count_of_entry_from_storage_equals_deliveries_to_come(
     cfg: Config, before: State, event: Event, after: State
 ) -> bool:
-    """The count of an entry from storage equals its deliveries to come; six cases are not checked.
+    """The count of an entry from storage equals its deliveries to come; seven cases are not checked.
 
     Only answers to the normal read of an active cursor are checked. The count is the number of active cursors at or
-    before the reader. It can differ from the deliveries to come in the six cases. (1) The normal read of an active
+    before the reader. It can differ from the deliveries to come in the seven cases. (1) The normal read of an active
     cursor has a pending request for the entry, but the read position has passed the entry, because the mark-delete
     position did. (2) The entry is in a replay queue, or a replay read waits for the same storage read. (3) An inactive
     cursor has an outstanding normal read, of any entries. (4) The position of an active cursor is after the reader's,
     and at the entry or before it. (5) The normal read of an active cursor has a pending request for the entry, and
-    gets the entry from the cache or from another storage read. (6) The step issues a storage read of the entry, as part
-    of a range that is read again.
+    gets the entry from the cache or from another storage read. (6) A request reads the range of a partial cache hit
+    again, and the entry is in this range. (7) A read position moves back, because the request of a cancelled normal
+    read fails.
     """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
@@ -204,6 +212,8 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
         replays = set(sub.replay_read.requests) if sub.replay_read is not None else set()
         if position in sub.replay or replays & set(read.waiting):
             return False  # case 2
+        if after.subscriptions[number].read_position < sub.read_position:
+            return False  # case 7
         if number not in active(before):
             return sub.normal_read is None  # case 3
         if reader_at < sub.read_position <= position:
@@ -215,7 +225,7 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
     now = cached(after)
     return all(
         surplus(after, now[p]) in (0, None)
-        for p in positions_of_answer(before, event) - positions_read_again(event)  # case 6
+        for p in positions_of_answer(before, event) - positions_read_again(before, after)  # case 6
         if p in now and all(is_exact(sub, i, p) for i, sub in enumerate(before.subscriptions))
     )
 
@@ -251,7 +261,7 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
     copy was made, or was evicted and cached again.
 
         storage answers          true if `is_comparable_answer`, except for an entry of the answer, which may get
-                                 another handler, and for an entry of a storage read that the step issues
+                                 another handler, and for an entry of a partial cache hit that is read again
         an entry is put back     true for this entry if the copy of the read shares the count
         a read is discarded      true for an entry of the read whose copy shares the count, if the replay queue keeps
                                  the entry, or if the read position of an active cursor moves back to the entry or
@@ -261,7 +271,7 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
     if event.name == "complete_storage_read":
         if e.position in positions_of_answer(before, event) or not is_comparable_answer(before, event):
             return False
-        return e.position not in positions_read_again(event)
+        return e.position not in positions_read_again(before, after)
     if event.name != "dispatch" or not isinstance(event.outcome, Dispatched):
         return True
     number = event.arguments["subscription"]

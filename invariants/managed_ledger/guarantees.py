@@ -246,14 +246,13 @@ def added_entry_is_cached_while_it_may_be_read(cfg: Config, before: State, event
 
 @always(managed_ledger)
 def total_above_trigger_has_eviction_queued(cfg: Config, s: State) -> bool:
-    """While the size of the cache is above the trigger, an eviction task is queued.
+    """While the size of the cache is above the trigger and above the watermark, an eviction task is queued.
 
-    If `eviction_task` is immediate, the size is never above both the trigger and the watermark.
+    If `eviction_task` is immediate, the size is never above both. A task that finds a size between the trigger and a
+    higher watermark evicts nothing.
     """
-    trigger, total = math.floor(0.98 * cfg.max_bytes), s.caches.total_bytes
-    if cfg.eviction_task == "queued":
-        return total <= trigger or s.caches.tasks == 1
-    return total <= max(trigger, math.floor(cfg.watermark * cfg.max_bytes))
+    is_above = s.caches.total_bytes > math.floor(max(0.98, cfg.watermark) * cfg.max_bytes)
+    return not is_above or (cfg.eviction_task == "queued" and s.caches.tasks == 1)
 
 
 @always(managed_ledger, on=("run_eviction_task",))
