@@ -683,6 +683,7 @@ def test_the_page_of_predictions_is_what_the_runs_give(tmp_path: Path) -> None:
 
 def test_predictions_name_policies_measures_and_sizes_that_exist() -> None:
     names = {name.partition(":")[0] for name in workload_names()}
+    assert predictions()
     for each in predictions():
         assert each.workload in names
         assert {each.left, each.right} <= {*POLICIES, None}

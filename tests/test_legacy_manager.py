@@ -74,12 +74,15 @@ def test_insert_that_evicts_or_is_rejected_below_the_maximum_violates_a_property
         "insert_adds_absent_entry_below_maximum": [(False, before), (True, evicting)],
         "action_changes_only_its_fields": [(True, evicting)],
     }
+    checked = set()
     for p in find_subject("legacy_manager").properties:
         if p.kind == "always" and p.of_step and (not p.on or "insert" in p.on):
+            checked.add(p.name)
             for outcome, after in ((True, right), (False, before), (True, evicting)):
                 event = Event("insert", {"cache": 0, "position": Position(1, 2), "bytes": 10}, outcome)
                 expected = (outcome, after) not in violated.get(p.name, [])
                 assert p.holds(cfg, before, event, after) is expected, (p.name, outcome)
+    assert checked >= violated.keys()
 
 
 def test_cache_created_with_maximum_zero_stays_disabled() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from fuzz.defects.table import defects_of
 from fuzz.report.campaign import prose
 from fuzz.spec import pages, write
 from fuzz.subject import find_subject, subject_names
@@ -57,6 +58,7 @@ def test_a_page_has_every_action_property_setting_and_defect_of_its_component() 
         assert {f"property-{p.name}" for p in subject.properties} <= anchors
         assert all(f"<code>{setting}</code>" in text for setting in subject.machine.fields)
         assert text.count("<summary>source</summary>") == len(subject.machine.actions)
+        assert all(prose(defect.symptom) in text for defect in defects_of(name))
     assert re.search(r'violates <a href="#property-\w+">', made["txn_rollout.html"])
     assert broken_links(made) == []
 

@@ -303,13 +303,13 @@ def test_what_tlc_prints(text: str, value: Any) -> None:
     "text", ["", "<<1,", "<<1 2>>", "[a |->]", "[1 |-> 2]", "{1} 2", "@", ",", "(1 :> )", "[a -> 1]"]
 )
 def test_invalid_values_are_rejected(text: str) -> None:
-    with pytest.raises(BadValue):
+    with pytest.raises(BadValue, match="TLA\\+ value"):
         parse_value(text)
 
 
 @pytest.mark.parametrize("value", [2**31, -(2**31), 0.5, object()])
 def test_values_without_a_form_in_tla_are_rejected(value: Any) -> None:
-    with pytest.raises(BadValue):
+    with pytest.raises(BadValue, match=r"TLC's integers are at most|has no TLA\+ form"):
         tla(value)
 
 
