@@ -185,7 +185,10 @@ def mutated_source(mutant: Mutant) -> str:
 
 @functools.lru_cache(maxsize=64)
 def seed_bug(mutant: Mutant) -> Subject:
-    """Returns the mutant's subject, built from modules with the bug. Raises BadValue if `seed_source` does."""
+    """Returns the mutant's subject, built from modules with the bug.
+
+    Raises BadValue if `mutated_source` or `seed_source` does.
+    """
     return seed_source(mutant.subject, mutant.module, mutated_source(mutant))
 
 

@@ -274,6 +274,8 @@ def test_hanging_step_ends_the_search(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fuzz.explore.search._HANG_SECONDS", 1.0)
     found = explore(find_space(seed_bug(find_mutant("requeue-keeps-accessed")), "smoke"), properties=False)
     assert Cause(Kind.HANG, "size_pass") in [v.cause for v in found.violations]
+    assert found.graph is not None
+    assert len(found.graph.offsets) <= len(found.graph.states), "not every state is expanded"
 
 
 def test_a_goal_that_fair_actions_miss_is_a_lasso() -> None:

@@ -87,7 +87,7 @@ def test_two_nacks_of_an_entry_do_not_interfere() -> None:
 
 
 def test_before_393_a_redelivery_is_late_by_up_to_a_third_of_the_delay() -> None:
-    """With a delay of one hour the timer runs every 20 minutes: a nack 1 s after a run is 20 minutes late."""
+    """With a delay of one hour the timer runs every 20 minutes: a nack 1 s after a run is almost 20 minutes late."""
     hour = 3_600_000
     cfg = BEFORE._replace(redelivery_delay_ms=hour)
     steps = [nack(A), wait(1_000 * MS), nack(B), wait(2 * hour * MS)]

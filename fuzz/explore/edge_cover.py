@@ -83,7 +83,7 @@ class _Walker:
         return sorted(range(end - first), key=lambda index: rank.get(self.graph.targets[first + index], 1))
 
     def run_from(self, root: int) -> tuple[Finding | None, int]:
-        """Executes a run whose shortest path leads to the state `root`. Returns its finding or None, and its length."""
+        """Executes a run that begins with a shortest path to `root`. Returns its finding or None, and its length."""
         run, steps, before, agrees = _Run(self.space), self._steps(root), -1, True
         try:
             while agrees and len(run.calls) != before:  # until `steps` yields no further step
@@ -118,7 +118,7 @@ class _Walker:
 
 
 class _Run:
-    """A run of model and implementation along canonical states. Outcomes and views are compared at every step."""
+    """A run of model and implementation along canonical states. Every step compares outcomes and views."""
 
     def __init__(self, space: Space) -> None:
         self.space = space
@@ -128,10 +128,11 @@ class _Run:
         self.calls: list[Call] = []
 
     def take(self, form: Any, index: int, target: Any) -> bool:
-        """Takes the step that corresponds to a move of the state's canonical form. Returns whether both sides agree.
+        """Takes the step that corresponds to a move of the state's canonical form.
 
         `form` is the canonical form, `index` the index of the move there, `target` the canonical form of the next
-        state, or None if it is outside the scope. Raises MergedStates if there is no such step.
+        state, or None if it is outside the scope. Returns whether both sides agree, and no property with history
+        variables is violated. Raises MergedStates if there is no such step.
         """
         call = self._call(form, index, target)
         self.calls.append(call)

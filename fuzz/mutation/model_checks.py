@@ -133,7 +133,7 @@ def _wrong_defect(name: str) -> str:
 
 
 def _wrong_canonical_form(name: str) -> str:
-    """Returns how some state of random traces and its canonical form differ in behaviour; empty if none do."""
+    """Returns how a state of random traces violates the law of canonical forms (`misbehaviour`); empty if none does."""
     subject = find_subject(name)
     for seed in range(_TRACES):
         cfg = plan_trace(subject, subject.machine.config(), seed)[0].config

@@ -302,7 +302,7 @@ class Pair:
 
 
 class Copy:
-    """A second instance of the implementation, loaded with the view of the first after a call of a trace.
+    """A second instance of the implementation, loaded with the view of the first during a trace or at its end.
 
     After the trace, the copy executes the calls that followed. If its outcomes then differ from those of the first
     instance, or its state from the model's, then `view` or `load` drops state, or shares state that it should copy.
