@@ -235,7 +235,7 @@ def batch_is_opened_after_recycling(cfg: Config, before: State, event: Event, af
 
 @sometimes(ack_set, on=("is_ack_set_overlap",))
 def overlap_is_in_trimmed_words_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two ack sets acknowledge a common message, but only in words that are missing at their ends (zero words)."""
+    """Two ack sets acknowledge the same message, but only in words that both leave out: these count as zero."""
     current, other = event.arguments["current"], event.arguments["other"]
     if current is None or other is None or len(current) != len(other) or cfg.batch_size <= 64 * len(current):
         return False

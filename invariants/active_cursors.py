@@ -485,7 +485,7 @@ def caching_without_cursors(cfg: Config, before: State, event: Event, after: Sta
 
 @sometimes(active_cursors, on=("should_cache_added_entries",), given=has_grace_period)
 def grace_period_ends_exactly(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Added entries are no longer cached at exactly the time at which the grace period ends."""
+    """When exactly the grace period has passed, and no cursor exists, an added entry is not cached."""
     return event.outcome is False and cfg.grace_ms > 0 and before.now_ms - before.last_removal_ms == cfg.grace_ms
 
 
@@ -506,7 +506,7 @@ def removed_node_stays_linked(cfg: Config, s: State) -> bool:
 
 @sometimes(active_cursors, given=is_list)
 def incremental_flush_is_due(cfg: Config, s: State) -> bool:
-    """Updates are not in the linked list yet; they are so few that it would be changed, not rebuilt."""
+    """Some updates are pending, few enough to be applied to the linked list one by one, without a rebuild."""
     return s.nodes is not None and 0 < len(s.nodes.updates) < s.nodes.tracked // 2
 
 

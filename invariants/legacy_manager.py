@@ -418,5 +418,5 @@ def cache_was_disabled(cfg: Config, s: State) -> bool:
 
 @sometimes(legacy_manager)
 def cache_stayed_disabled(cfg: Config, s: State) -> bool:
-    """A cache is still disabled although the maximum is above zero, also after calls that the counters counted."""
+    """A cache is still disabled although the maximum is above zero, and calls have been counted in the metrics."""
     return "disabled" in s.caches and s.max_bytes > 0 and s.counters != Counters()

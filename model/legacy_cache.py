@@ -335,7 +335,7 @@ def observe_entries(entries: tuple[Entry, ...]) -> dict[str, object]:
 
 
 reference = legacy_cache.profile(
-    "reference", "branch 4.0, where an inverted range is empty and shares are integers", Config()
+    "reference", "branch 4.0, but inverted ranges are empty, and shares are computed in integers", Config()
 )
 
 recorded = legacy_cache.release(

@@ -444,7 +444,7 @@ def _observe_cache(held: CacheState) -> dict[str, object]:
     return observe_entries(entries_of(held))
 
 
-reference = legacy_manager.profile("reference", "branch 4.0, with shares in integers", Config())
+reference = legacy_manager.profile("reference", "branch 4.0, but shares are computed in integers", Config())
 
 recorded = legacy_manager.release(
     "4.0",

@@ -476,7 +476,7 @@ def canonical(cfg: Config, s: State) -> State:
 
 reference = txn_rollout.profile(
     "reference",
-    "PIP-160's steps, but last ledgers recorded when no store batches; single records of a batch are always deletable",
+    "PIP-160's steps, but last ledgers are recorded when no store batches; single records can always be deleted",
     Config(),
 )
 shipped = txn_rollout.profile(

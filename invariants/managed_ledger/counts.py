@@ -341,7 +341,7 @@ def entry_deleted_before_its_read_remains_counted(cfg: Config, before: State, ev
 
 @sometimes(managed_ledger, on=("complete_storage_read",), given=with_counts)
 def entry_of_failed_read_remains_counted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a failed storage read, a request gives its cached copies back, and the counts of these entries do not fall.
+    """A storage read fails: a request releases the cached entries that it held, and their counts do not fall.
 
     The request then reads its whole range again.
     """

@@ -131,5 +131,5 @@ def entry_acked_by_batch_indexes_is_committed(cfg: Config, before: State, event:
 
 @sometimes(pending_acks, on=("written",))
 def entry_is_appended_after_failed_one(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An append succeeds while the status is error. The requests fail although the records are durable."""
+    """An append succeeds after the handle has failed (status error): the requests fail, but the records are durable."""
     return before.status == "error" and not is_error(event)

@@ -133,7 +133,7 @@ def duplicate_put_orphaned_open_copies(cfg: Config, before: State, event: Event,
 
 @sometimes(range_cache, on=("replay",), given=requeues_for_reads)
 def replay_raised_read_count_to_one(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A replay raises a read count from 0 to 1."""
+    """A replay (an entry will be redelivered) raises a read count from 0 to 1."""
     return bool(event.outcome == Count(1))
 
 
@@ -166,7 +166,7 @@ def lookup_missed_deallocated_value(cfg: Config, before: State, event: Event, af
 
 @sometimes(range_cache, on=("evict_to_watermark",))
 def size_check_evicted(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The size check finds the total size of all caches above the trigger, and evicts entries."""
+    """The size check finds that all caches together are too large (above the trigger), and evicts entries."""
     return bool(event.outcome != NOTHING)
 
 

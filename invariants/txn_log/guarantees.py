@@ -597,7 +597,7 @@ def crash_loses_deletions(cfg: Config, before: State, event: Event, after: State
 
 @sometimes(txn_log, on=("crash",))
 def crash_interrupts_replay(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A store crashes after replaying some entries, but not all."""
+    """A crash interrupts a replay: some entries were replayed, but not all."""
     is_within = before.read_position > before.durable.first_unacked and before.read_position < before.first_entry + len(
         before.log
     )

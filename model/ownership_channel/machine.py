@@ -119,7 +119,7 @@ def should_keep_left(
 
 reference = ownership_channel.profile(
     "reference",
-    "the system topic stores the records, and a broker removes one by a record Init, which has a version",
+    "records are in the system topic, and a record is removed by a further record, Init, which has a version",
     Config(),
 )
 shipped = ownership_channel.profile(
