@@ -11,6 +11,7 @@ from fuzz.run.replay import replay
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
 from fuzz.target import Target
+from impl.entry_cache.manager import EntryCaches
 from impl.entry_cache.metrics import scrape
 from invariants.properties import Event
 from model.cache_metrics import pinned_bytes
@@ -30,8 +31,8 @@ AS_SHIPPED = m.recorded.config._replace(**{n: getattr(BASE, n) for n in ("stored
 
 
 def after(cfg: Config, *steps: tuple[Any, ...], on: State | None = None) -> tuple[State, Any]:
-    """Returns the state after some actions, and the outcome of the last one."""
-    s, outcomes = stepped(m.entry_cache, cfg, steps, on)
+    """Returns the state after some actions, and the last outcome. Under the reference, the implementation must agree."""
+    s, outcomes = stepped(m.entry_cache, cfg, steps, on, EntryCaches)
     return s, outcomes[-1]
 
 

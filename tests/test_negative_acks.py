@@ -52,8 +52,8 @@ def wait(by: int, timer_lag: int = 0) -> tuple[Any, ...]:
 
 
 def after(cfg: Config, *steps: tuple[Any, ...], start: State | None = None) -> tuple[State, Any]:
-    """Returns the state after some actions, and the outcome of the last one."""
-    s, outcomes = stepped(m.negative_acks, cfg, steps, start)
+    """Returns the state after some actions, and the last outcome. Under the reference, the implementation must agree."""
+    s, outcomes = stepped(m.negative_acks, cfg, steps, start, NegativeAcks)
     return s, outcomes[-1]
 
 

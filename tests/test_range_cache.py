@@ -6,6 +6,7 @@ import pytest
 
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
+from impl.range_cache import RangeCaches
 from model import range_cache as m
 from model import watermark
 from model.machine import Refused
@@ -21,8 +22,8 @@ A, B, C = Position(1, 0), Position(1, 1), Position(2, 0)
 
 
 def after(cfg: Config, *steps: tuple[object, ...], start: State | None = None) -> tuple[State, object]:
-    """Returns the state after some actions, and the outcome of the last one."""
-    s, outcomes = stepped(m.range_cache, cfg, steps, start)
+    """Returns the state after some actions, and the last outcome. Under the reference, the implementation must agree."""
+    s, outcomes = stepped(m.range_cache, cfg, steps, start, RangeCaches)
     return s, outcomes[-1]
 
 
