@@ -10,6 +10,7 @@ from fuzz.run.checks import broken_properties, checks_for, event_of
 from fuzz.run.generate import chooser, plan_trace
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
+from impl.managed_ledger.ledger import ManagedLedger
 from invariants.managed_ledger.counts import (
     count_follows_deliveries_to_come,
     count_of_entry_from_storage_equals_deliveries_to_come,
@@ -22,6 +23,7 @@ from model.managed_ledger.machine import SHIPPED, managed_ledger
 from model.managed_ledger.state import Config, Dispatched, State
 from model.positions import Position
 from model.values import setting_of
+from tests.conftest import stepped
 
 TestManagedLedger = stateful_test(find_subject("managed_ledger"))
 
@@ -30,11 +32,9 @@ Call = tuple[Any, ...]
 
 
 def run(cfg: Config, *calls: Call, s: State | None = None) -> State:
-    """Returns the state after calls that must all be accepted."""
-    s = managed_ledger.start(cfg) if s is None else s
-    for name, *arguments in calls:
-        s, outcome = managed_ledger.step(cfg, s, name, tuple(arguments))
-        assert not isinstance(outcome, Refused), (name, arguments, outcome)
+    """Returns the state after calls that must all be accepted. Under the reference, the implementation must agree."""
+    s, outcomes = stepped(managed_ledger, cfg, calls, s, ManagedLedger)
+    assert [(call, each) for call, each in zip(calls, outcomes[1:], strict=True) if isinstance(each, Refused)] == []
     return s
 
 
