@@ -12,11 +12,12 @@ import pytest
 from fuzz.explore.search import explore, find_space
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
+from impl.ownership_channel import OwnershipChannel
 from model.machine import Failed, Refused
 from model.ownership_channel import machine as m
 from model.ownership_channel.records import BLANK, MAX_VERSION, MIN_VERSION, Config, Data, keeps_left
 from model.ownership_channel.state import State, canonical, ownership_channel
-from tests.conftest import RECORDINGS
+from tests.conftest import RECORDINGS, stepped
 
 TestOwnershipChannel = stateful_test(find_subject("ownership_channel"))
 
@@ -28,13 +29,13 @@ Step = tuple[Any, ...]
 
 
 def ran(cfg: Config, *steps: Step) -> tuple[State, list[Any]]:
-    """Returns the state after some steps, none of which may be refused, and their outcomes."""
-    state, outcomes = ownership_channel.start(cfg), []
-    for name, *arguments in steps:
-        state, outcome = ownership_channel.step(cfg, state, name, tuple(arguments))
-        assert not isinstance(outcome, Refused), (name, arguments, outcome)
-        outcomes.append(outcome)
-    return state, outcomes
+    """Returns the state after some steps, none of which may be refused, and their outcomes.
+
+    Under the reference, the implementation must agree.
+    """
+    state, outcomes = stepped(ownership_channel, cfg, steps, None, OwnershipChannel)
+    assert [(step, each) for step, each in zip(steps, outcomes[1:], strict=True) if isinstance(each, Refused)] == []
+    return state, outcomes[1:]
 
 
 def delivered(cfg: Config, s: State) -> State:
