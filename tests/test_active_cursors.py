@@ -17,6 +17,7 @@ from model.active_cursors import machine as m
 from model.active_cursors.machine import Config, Found, Slowest, State
 from model.machine import Failed, Refused
 from model.positions import Position
+from tests.conftest import stepped
 
 SUBJECT = find_subject("active_cursors")
 
@@ -34,14 +35,18 @@ ALIKE = [BASE, REPAIRED, BASE._replace(container="sorted_set")]
 
 
 def after(cfg: Config, *steps: tuple[Any, ...], start: State | None = None) -> tuple[State, Any]:
-    """Returns the state after some actions, and the last outcome. An integer is an entry id of ledger 1."""
-    s, outcome = start or m.start(cfg), None
+    """Returns the state after some actions, and the last outcome. An integer is an entry id of ledger 1.
+
+    Under the reference, the implementation must agree.
+    """
+    calls = []
     for name, *given in steps:
         arguments = list(given)
         if name in ("add_cursor", "update_cursor", "cursor_updated") and isinstance(given[1], int):
             arguments[1] = Position(1, given[1])
-        s, outcome = m.active_cursors.step(cfg, s, name, tuple(arguments))
-    return s, outcome
+        calls.append((name, *arguments))
+    s, outcomes = stepped(m.active_cursors, cfg, calls, start, ActiveCursors)
+    return s, outcomes[-1]
 
 
 def added(entries: Iterable[int | None]) -> list[tuple[Any, ...]]:

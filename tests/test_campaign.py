@@ -33,6 +33,7 @@ from fuzz.campaign.worker import (
 )
 from fuzz.run.coverage import Row
 from fuzz.run.finding import Cause, Kind
+from fuzz.subject import find_profile
 from model.machine import BadValue
 from tests.conftest import NoWorkers, planned_steps
 
@@ -425,7 +426,8 @@ def test_a_property_that_no_trace_can_violate_is_refused() -> None:
     request = Request(Spec("range_cache"), 0, property="size_pass_stashes_entries_with_expected_reads")
     with pytest.raises(BadValue, match="does not apply to the profile reference: no trace can violate it"):
         target_of_request(request)
-    assert target_of_request(request._replace(spec=Spec("range_cache", profile="stash")))
+    target = target_of_request(request._replace(spec=Spec("range_cache", profile="stash")))
+    assert target.config == find_profile(target.subject, "stash")
 
 
 def test_a_run_of_one_property_ends_at_its_first_violation() -> None:

@@ -287,7 +287,7 @@ def explore(
     Without `implementation`, the model runs alone; without `properties`, no property is checked. An `eventually`
     property is checked if the scope has all actions in the property's `fair`, and no step hung. Runs in `jobs`
     processes, by default one for each core; the result does not depend on their number. `progress` receives the numbers
-    of expanded and of found states. Raises BadValue if there are more than LIMIT states.
+    of expanded and of found states. Raises BadValue if there are more than LIMIT states, or if a process ends early.
     """
     started = time.perf_counter()
     search = Search(space, implementation, properties)
@@ -346,7 +346,7 @@ class Search:
     def run(self, progress: Progress | None, jobs: int = 1) -> None:
         """Expands states in the order in which they were found, until all are expanded or a step hangs.
 
-        Raises BadValue if there are more than LIMIT states.
+        Raises BadValue if there are more than LIMIT states, or if a process ends early.
         """
         states = self.graph.states
         number = 0
