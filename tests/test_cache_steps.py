@@ -12,8 +12,10 @@ from fuzz.subject import find_subject
 from fuzz.tlc.manifest import Run, all_runs
 from fuzz.tlc.module import camel
 from fuzz.tlc.runs import MODULES
+from impl.cache_steps import CacheThreads
 from model.cache_steps.machine import LOCKED, cache_steps
 from model.cache_steps.state import REFERENCE_RULES, Config, State, start
+from tests.conftest import stepped
 
 TestCacheSteps = stateful_test(find_subject("cache_steps"))
 
@@ -28,12 +30,10 @@ Action = tuple[Any, ...] | str
 
 
 def after(cfg: Config, *steps: Action, on: State | None = None) -> tuple[State, Any]:
-    """Returns the state after some steps, and the outcome of the last one."""
-    s, outcome = on or start(cfg), None
-    for step in steps:
-        name, *arguments = (step,) if isinstance(step, str) else step
-        s, outcome = cache_steps.step(cfg, s, name, tuple(arguments))
-    return s, outcome
+    """Returns the state after some steps, and the last outcome. Under the reference, the implementation must agree."""
+    calls = [(step,) if isinstance(step, str) else step for step in steps]
+    s, outcomes = stepped(cache_steps, cfg, calls, on, CacheThreads)
+    return s, outcomes[-1]
 
 
 def profile(name: str) -> Config:
