@@ -322,7 +322,7 @@ def only_topic_in_transfer_ignores_sends(cfg: Config, before: State, event: Even
 
 @always(bundle_transfer, on=("restart",))
 def restarted_broker_resumes_its_duty(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A restarted broker continues a transfer: the newest record is Assigning to it, or Releasing from it."""
+    """A restarted broker continues a transfer if the newest record is Assigning to it or Releasing from it."""
     r, broker = newest(before), event.arguments["broker"]
     must_act = (r.state == "assigning" and r.dst == broker) or (r.state == "releasing" and r.source == broker)
     return not happened(event) or not must_act or after.brokers[broker].duty != ""
