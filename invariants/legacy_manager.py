@@ -333,7 +333,7 @@ MAY_CHANGE = {
 
 @always(legacy_manager)
 def action_changes_only_its_fields(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An action changes only the fields in `MAY_CHANGE`; only reads count hits and misses.
+    """An action changes only parts of the state that it may change (`MAY_CHANGE`); only reads count hits and misses.
 
     An insert or a read evicts entries only if the eviction task runs in it.
     """

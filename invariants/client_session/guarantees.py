@@ -230,7 +230,7 @@ def queued_message_is_not_sent_again(cfg: Config, s: State) -> bool:
 
 @always(client_session)
 def hidden_message_has_its_ack(cfg: Config, s: State) -> bool:
-    """If the client would drop each delivery of a message, the broker has its ack, or the ack is grouped.
+    """If the client would drop each delivery of a message, the broker has its ack, or the ack is not sent yet.
 
     The client drops such messages only with `cumulative_ack_hides_for_ever`.
     """
