@@ -702,6 +702,15 @@ def test_an_experiment_is_as_predicted_or_as_observed(harness: Harness, row: Any
         assert sum([count for _, count in found]) == sum([count for _, count in expected])
 
 
+def test_a_run_on_a_busy_machine_is_repeated(harness: Harness) -> None:
+    """In the first run the machine is too busy for times to be judged, in the second it is not."""
+    judged = iter((False, True))
+    scenario = find_scenario("negative_acks")._replace(judges_times=lambda seen: next(judged))
+    sought = Sought(scenario, "redelivery_is_in_time", (), None)
+    assert sought.reproduce(harness, Schedule({"delay": 300, "kind": 1}, (("queue", 1),)), patience=0.5) is None
+    assert list(judged) == []
+
+
 @pytest.mark.nightly
 @pytest.mark.parametrize("row", known_deviations(), ids=str)
 def test_a_known_deviation_shows_in_19_of_20_replays(harness: Harness, row: Known) -> None:

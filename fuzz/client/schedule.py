@@ -43,6 +43,8 @@ class Scenario(NamedTuple):
     end: Callable[[Run], None]  # is called after the last step
     contracts: tuple[Contract, ...]  # the most severe contract first
     length: int = 12  # the maximum number of steps in a schedule
+    #: whether contracts on times judge a run; if not, because the machine was busy, these contracts are not violated
+    judges_times: Callable[[Observed], bool] = lambda seen: True
 
     @property
     def about(self) -> str:

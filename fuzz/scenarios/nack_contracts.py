@@ -48,10 +48,14 @@ def _bound(seen: Observed) -> int:
     return int(_LATE_MS * MS + max(seen.lateness, seen.report.get("lateness", 0.0)) * 1e9)
 
 
+def judges_times(seen: Observed) -> bool:
+    """Whether times are judged: the bound on lateness is less than half of the interval of the timer."""
+    return _bound(seen) < nacks.interval(seen.settings.get("delay", 0)) // 2
+
+
 def _bound_if_judged(seen: Observed) -> int | None:
     """Returns the bound on lateness in nanoseconds; None if times are not judged."""
-    bound = _bound(seen)
-    return bound if bound < nacks.interval(seen.settings.get("delay", 0)) // 2 else None
+    return _bound(seen) if judges_times(seen) else None
 
 
 @contract

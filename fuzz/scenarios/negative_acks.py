@@ -9,6 +9,7 @@ from fuzz.client.run import Run
 from fuzz.client.schedule import Scenario, StepKind
 from fuzz.scenarios.nack_contracts import (
     closed_consumer_redelivers_nothing,
+    judges_times,
     later_nack_postpones_no_redelivery,
     nack_after_close_is_rejected,
     queued_message_is_received_once,
@@ -92,4 +93,5 @@ scenario = Scenario(
         queued_message_is_received_once,
     ),
     length=6,
+    judges_times=judges_times,
 )
