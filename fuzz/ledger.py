@@ -1,6 +1,6 @@
 """The strongest verdict on each safety property of a component under the reference rules.
 
-proved      a claim implies the property (`Claim.proves`) and holds, and the claim's control is refuted
+proved      a claim implies the property (`Claim.proves`) and is proved, and the claim's control is refuted
 exhausted   the explorer checked the property on every state and step of a scope that is recorded in
             `fuzz/explore/counts.toml`; tests and `brokerproof explore` search these scopes again
 sampled     only traces checked the property, because the explorer checks it in no recorded scope: the property takes a
@@ -16,7 +16,7 @@ from rich.console import Console
 from fuzz.explore.counts import counts_of
 from fuzz.explore.search import find_space
 from fuzz.platform.progress import showing
-from fuzz.prove import HOLDS, claims_about, holds, row_of
+from fuzz.prove import PROOFS, claims_about, holds, row_of
 from fuzz.subject import Subject, find_subject, subject_names
 from invariants.proofs.claim import Claim
 from invariants.properties import Property
@@ -55,8 +55,8 @@ def claims_implying(subject: Subject, judged: Property) -> list[Claim]:
 def ledger_row(subject: Subject, judged: Property, claims: list[dict[str, Any]]) -> dict[str, Any]:
     """Returns the ledger's row of the property `judged`. `claims` are the rows of the claims that imply `judged`."""
     scopes = scopes_of(subject, judged)
-    proofs = [claim["id"] for claim in claims if holds(claim)]
-    failed = "".join(f"; claim {claim['id']}: {_failure(claim)}" for claim in claims if not holds(claim))
+    proofs = [claim["id"] for claim in claims if _is_proof(claim)]
+    failed = "".join(f"; claim {claim['id']}: {_failure(claim)}" for claim in claims if not _is_proof(claim))
     status = "proved" if proofs else "exhausted" if scopes else "sampled"
     largest = max(scopes, key=lambda name: scopes[name], default="")
     how = {
@@ -76,8 +76,12 @@ def ledger_row(subject: Subject, judged: Property, claims: list[dict[str, Any]])
     }
 
 
+def _is_proof(claim: dict[str, Any]) -> bool:
+    return holds(claim) and claim["verdict"] in PROOFS
+
+
 def _failure(claim: dict[str, Any]) -> str:
-    return "its control is not refuted" if claim["verdict"] in HOLDS else str(claim["verdict"])
+    return "its control is not refuted" if claim["verdict"] in PROOFS else str(claim["verdict"])
 
 
 def scopes_of(subject: Subject, judged: Property) -> dict[str, int]:

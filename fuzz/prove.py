@@ -35,8 +35,10 @@ LIMIT = 240.0
 #: Number of random traces from which states are sampled, their length, and the interval between samples, in steps.
 SAMPLED_TRACES, SAMPLED_STEPS, SAMPLED_EVERY = 6, 60, 12
 
-#: The verdicts with which a claim holds.
-HOLDS = ("proved", "confirmed_over_all_paths", "no_counterexample")
+#: The verdicts with which a claim is proved.
+PROOFS = ("proved", "confirmed_over_all_paths")
+#: The verdicts with which a claim holds. CrossHair may have looked at only some paths without finding a counterexample.
+HOLDS = (*PROOFS, "no_counterexample")
 
 
 def claims_about(subject: str) -> tuple[Claim, ...]:

@@ -289,8 +289,8 @@ def test_progress_is_reported() -> None:
     ("other", "expected"),
     [
         (Plan((MUTANT,), 1), "another seed (0, this is 1)"),
-        (Plan((UNMUTATED,), 0), "another subjects, profile or mutant"),
-        (Plan((MUTANT._replace(profile="stash"),), 0), "another subjects, profile or mutant"),
+        (Plan((UNMUTATED,), 0), "another component, profile or mutant"),
+        (Plan((MUTANT._replace(profile="stash"),), 0), "another component, profile or mutant"),
     ],
 )
 def test_a_folder_of_other_parameters_is_rejected_unchanged(other: Plan, expected: str, tmp_path: Path) -> None:

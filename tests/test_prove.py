@@ -495,9 +495,11 @@ def test_the_ledger_has_the_strongest_verdict_on_each_property() -> None:
         ledger_row(subject, proved, [{**checked, "control_refuted": False}]),
         ledger_row(subject, counted, []),
         ledger_row(subject, of_list, []),
+        ledger_row(subject, proved, [{**checked, "verdict": "no_counterexample"}]),
     ]
-    assert [row["status"] for row in rows] == ["proved", "exhausted", "exhausted", "sampled"]
-    assert [row["control_refuted"] for row in rows] == [True, False, None, None]
+    assert [row["status"] for row in rows] == ["proved", "exhausted", "exhausted", "sampled", "exhausted"]
+    assert [row["control_refuted"] for row in rows] == [True, False, None, None, True]
+    assert rows.pop()["how"].endswith(f"; claim {claim.id}: no_counterexample")
     assert rows[1]["lemmas"] == [claim.id]
     assert rows[1]["how"] == f"177,147 states, the whole of scope nightly; claim {claim.id}: its control is not refuted"
     assert rows[2]["scopes"] == ["smoke", "ci", "nightly", "lazy"]

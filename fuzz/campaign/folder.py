@@ -155,7 +155,7 @@ def check_folder(store: Store, plan: Plan) -> bool:
         raise BadValue(f"{store.path(MANIFEST)} is not a campaign's manifest; use another --out") from None
     if differs:
         key = differs[0]
-        name = {"brokerproof": "version", "specs": "subjects, profile or mutant"}.get(key, key)
+        name = {"brokerproof": "version", "specs": "component, profile or mutant"}.get(key, key)
         here, now = (to_json(each).decode() for each in (found.get(key), wanted[key]))
         raise BadValue(
             f"{store.path('')} holds a campaign of another {name} ({here}, this is {now}); use another --out"

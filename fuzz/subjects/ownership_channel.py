@@ -346,6 +346,64 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
     )
 
 
+# ---- corrupted states that `check` must report ---------------------------------------------------------
+
+
+def changed_broker(s: State, number: int, **changes: Any) -> State:
+    """Returns the state with changes of a broker."""
+    made = s.brokers[number]._replace(**changes)
+    return s._replace(brokers=(*s.brokers[:number], made, *s.brokers[number + 1 :]))
+
+
+def stopped(s: State) -> int | None:
+    """Returns the first broker that is down; None if all are up."""
+    return next((number for number, at in enumerate(s.brokers) if not at.is_up), None)
+
+
+def leader_knows_without_leader(_cfg: Config, s: State) -> State:
+    """No broker is elected, but the leader knows that it was."""
+    return s._replace(leader=None, leader_knows=True)
+
+
+def leader_is_down(_cfg: Config, s: State) -> State | None:
+    """The leader is a broker that is down."""
+    number = stopped(s)
+    return None if number is None else s._replace(leader=number)
+
+
+def read_is_beyond_log(_cfg: Config, s: State) -> State:
+    """A broker has read more messages than the log has."""
+    return changed_broker(s, 0, read=len(s.log) + 1)
+
+
+def stopped_broker_has_lookups(cfg: Config, s: State) -> State | None:
+    """Lookups are parked at a broker that is down."""
+    number = stopped(s)
+    return None if number is None else changed_broker(s, number, lookups=(True,) * cfg.bundles)
+
+
+def disabled_broker_has_no_clean_up(_cfg: Config, s: State) -> State | None:
+    """A broker shuts down, and does not clean up after itself."""
+    at = s.brokers[0]
+    return (
+        None
+        if at.is_disabled or any(job.target == 0 for job in at.clean_ups)
+        else changed_broker(s, 0, is_disabled=True)
+    )
+
+
+def topic_record_is_stale(cfg: Config, s: State) -> State | None:
+    """A broker has stale records of the system topic; only records in the metadata store can be stale."""
+    return changed_broker(s, 0, is_stale=(True,) * cfg.bundles) if cfg.storage == "system_topic" else None
+
+
+def task_is_of_another_broker(_cfg: Config, s: State) -> State | None:
+    """A broker handles a record that concerns another broker."""
+    tasks = [(number, at.tasks) for number, at in enumerate(s.brokers) if at.tasks]
+    others = [n for n, at in enumerate(s.brokers) if at.is_up and tasks and n != tasks[0][0]]
+    return changed_broker(s, others[0], tasks=tasks[0][1]) if others else None
+
+
 subject = Subject(
     ownership_channel,
     OwnershipChannel,
@@ -428,6 +486,18 @@ subject = Subject(
         "resolver": RESOLVER,
         "ci": CI,
         "nightly": NIGHTLY,
+    },
+    corrupt={
+        each.__name__: each
+        for each in (
+            leader_knows_without_leader,
+            leader_is_down,
+            read_is_beyond_log,
+            stopped_broker_has_lookups,
+            disabled_broker_has_no_clean_up,
+            topic_record_is_stale,
+            task_is_of_another_broker,
+        )
     },
     steps=128,
     tla="OwnershipChannel",
