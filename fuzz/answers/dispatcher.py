@@ -1,8 +1,8 @@
-"""The dispatcher of a subscription, by the models: what is delivered next, to whom, and for how many permits.
+"""Checks the deliveries of our brokers against the models: what is delivered next, to whom, and for how many permits.
 
 `managed_ledger` decides which entries are in the replay queue, which entry is read next, and which consumer gets that
-entry. `client_session` decides how many permits a delivery costs. Two things are not compared: which consumer of a
-Shared subscription is next (any consumer with permits may be), and redelivery counts.
+entry. `client_session` decides how many permits a delivery costs. Two choices of the brokers are accepted as they are:
+the consumer of a Shared subscription, if it has permits, and redelivery counts.
 
 Entries are numbered from 0 and lie in one ledger here, because a dispatcher does not depend on the ledger of an entry.
 A method that returns a text returns an empty text if the models agree with the brokers, and otherwise says what the
@@ -78,7 +78,8 @@ class Dispatcher:
         """Handles a consumer's request for the redelivery of its pending entries with these numbers.
 
         The request is for all pending entries of the consumer if there are no numbers, or if the subscription is not
-        Shared. None stands for an entry that does not exist.
+        Shared. None stands for a requested entry that does not exist. It matches nothing, but with it the request has a
+        number, and so is not for all entries.
         """
         asking = next((each for each in self._sub.consumers if each.consumer == consumer), None)
         if asking is None or not numbers or not self.is_shared:  # the model refuses a consumer that is not attached
@@ -89,7 +90,7 @@ class Dispatcher:
         return ""
 
     def acknowledged(self, numbers: Iterable[int], first_unacked: int) -> None:
-        """Deletes these entries, and all entries before `first_unacked`."""
+        """Acknowledges these entries, and all entries before `first_unacked`."""
         for position in [Position(0, number) for number in numbers]:
             deleted = is_acknowledged(self._sub, position)
             # the model refuses an entry that is neither pending nor in the replay queue
@@ -98,7 +99,10 @@ class Dispatcher:
         self.step("mark_delete", 0, Position(0, first_unacked - 1))
 
     def reset(self, first_unacked: int, deleted: Iterable[int]) -> None:
-        """Sets the cursor after a seek, or on another broker. Clears the pending entries and the replay queue."""
+        """Sets the cursor after a seek, or after the topic has moved to another broker.
+
+        Clears the pending entries and the replay queue.
+        """
         acked = tuple([Position(0, number) for number in deleted])
         idle = tuple([each._replace(pending=()) for each in self._sub.consumers])
         mark = Position(0, first_unacked - 1)
@@ -108,11 +112,15 @@ class Dispatcher:
     # ---- deliveries
 
     def deliver(self, consumer: int, number: int, size: int, ack_set: tuple[int, ...] | None) -> str:
-        """Delivers an entry of `size` messages to a consumer, as the broker did. `ack_set` has words, or is None."""
+        """Delivers an entry of `size` messages to a consumer, as the broker did.
+
+        In `ack_set`, words of 64 bits, a set bit is an unacknowledged message. None: no message is acknowledged.
+        """
         permits = {each.consumer: each.permits for each in self._sub.consumers}
         after = _permits_after(permits.get(consumer, 0), size, ack_set)
         if after is None:
-            return f"the consumer has {permits.get(consumer, 0)} permits"
+            have = permits.get(consumer, 0)
+            return f"no delivery: the consumer has {have} permits, or all messages of the entry are acknowledged"
         # Shared: the broker may choose any consumer with permits, so only the chosen one keeps its permits here
         self._set_permits({consumer: permits[consumer]} if self.is_shared else permits)
         sent = self._deliver_next()
@@ -153,7 +161,7 @@ class Dispatcher:
             if outcome.sent:
                 [(position, consumer)] = outcome.sent
                 sent = position.entry, consumer
-                self.step("release", 0)
+                self.step("release", 0)  # the entry has been written to the connection
             elif not outcome.skipped:  # skipped: the entry is acknowledged, and the next one is read
                 break
         self._set_permits({each.consumer: each.permits + negative[each.consumer] for each in self._sub.consumers})

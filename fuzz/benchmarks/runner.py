@@ -55,7 +55,10 @@ _RECORDINGS = Path("tests/recordings")
 
 
 class Measured(NamedTuple):
-    """Our value and the baseline, in the benchmark's unit, and their ratio: above 1 if our value is better."""
+    """Our value and the baseline, in the benchmark's unit, and a ratio that is above 1 if our value is better.
+
+    It is the ratio of the two values; for guidance, the mean of the ratios of the seeded bugs.
+    """
 
     value: float
     baseline: float
@@ -102,7 +105,7 @@ class Plot(NamedTuple):
     lines: tuple[Line, ...]
 
 
-def benchmarks() -> list[Benchmark]:
+def all_benchmarks() -> list[Benchmark]:
     """Returns all benchmarks: the engines', then those of the other modules."""
     found = [_lockstep(find_subject(name)) for name in subject_names(without_canaries=True)]
     found += [
@@ -120,20 +123,21 @@ def benchmarks() -> list[Benchmark]:
             "replay", "spark", "operations/s", "all recordings on Spark, against a process pool", _replay_on_spark
         ),
     ]
-    twins = [find_subject(name) for name in subject_names(without_canaries=True) if find_subject(name).tla]
-    found += [_exploring(subject, checked=False) for subject in twins]
-    found += [_exploring(subject, checked=True) for subject in twins]
-    found += [_guidance(subject, kind) for subject in twins for kind in guidance.kinds_of(subject)]
+    subjects = [find_subject(name) for name in subject_names(without_canaries=True)]
+    with_twin = [subject for subject in subjects if subject.tla]  # a twin is a component's TLA+ module
+    found += [_exploring(subject, checked=False) for subject in with_twin]
+    found += [_exploring(subject, checked=True) for subject in with_twin]
+    found += [_guidance(subject, kind) for subject in with_twin for kind in guidance.kinds_of(subject)]
     for module in other_modules():
         found += module.benchmarks
     return found
 
 
 def other_modules() -> list[ModuleType]:
-    """Returns the other modules of `fuzz/benchmarks/` that have `benchmarks`, ordered by name."""
+    """Returns the other modules of `fuzz/benchmarks/` that have a list `benchmarks`, ordered by name."""
     names = sorted(m.name for m in pkgutil.iter_modules(fuzz.benchmarks.__path__))
     modules = [importlib.import_module(f"fuzz.benchmarks.{name}") for name in names]
-    return [module for module in modules if hasattr(module, "benchmarks") and module.__name__ != __name__]
+    return [module for module in modules if hasattr(module, "benchmarks")]
 
 
 def run_bench(names: list[str], console: Console) -> list[dict[str, Any]]:
@@ -141,7 +145,7 @@ def run_bench(names: list[str], console: Console) -> list[dict[str, Any]]:
 
     Raises BadValue if no benchmark has such a name, or if one cannot run here.
     """
-    known = benchmarks()
+    known = all_benchmarks()
     chosen = [b for b in known if not names or any(b.name.startswith(n) for n in names)]
     if not chosen:
         first = dict.fromkeys(b.group for b in known)
@@ -175,7 +179,7 @@ def _lockstep(subject: Subject) -> Benchmark:
 
 
 def _fast_steps(subject: Subject) -> float:
-    """Returns the steps a second of lockstep, after a block of traces that is not measured."""
+    """Returns the steps per second of lockstep, after a block of traces that is not measured."""
     lockstep = Lockstep(Target(subject, find_profile(subject, "reference")))
     for seed in range(BLOCK):
         lockstep.run(seed)
@@ -187,7 +191,7 @@ def _fast_steps(subject: Subject) -> float:
 
 
 def _hypothesis_steps(subject: Subject) -> float:
-    """Returns the steps a second of a rule machine without shrinking. Its runs have the same length as traces."""
+    """Returns the steps per second of a rule machine without shrinking. Its runs have the same length as traces."""
     from hypothesis import HealthCheck, Phase, settings
     from hypothesis.stateful import run_state_machine_as_test
 
@@ -241,8 +245,8 @@ def _exploring(subject: Subject, *, checked: bool) -> Benchmark:
     """
     part = f"{subject.name}.checked" if checked else subject.name
     ours = "with all properties, and every transition on the implementation" if checked else "states only"
-    theirs = "its invariants too" if checked else "states only"
-    about = f"{ours}, on all cores, against TLC with two workers on the twin, {theirs}; both with their start-up"
+    theirs = "which checks the twin's invariants" if checked else "states only"
+    about = f"{ours}, on all cores, against TLC with two workers, {theirs}; both with their start-up"
 
     def run() -> Measured:
         value, baseline = in_turns(lambda: _explored_speed(subject, checked), lambda: _tlc_speed(subject, checked))
@@ -252,7 +256,7 @@ def _exploring(subject: Subject, *, checked: bool) -> Benchmark:
 
 
 def _explored_speed(subject: Subject, checked: bool) -> float:
-    """Returns the distinct states a second of the explorer, with the start of Python."""
+    """Returns the distinct states per second of the explorer, with the start of Python."""
     root = str(Path(fuzz.benchmarks.__path__[0]).parents[1])
     paths = os.pathsep.join(each for each in (os.environ.get("PYTHONPATH"), root) if each)
     command = [sys.executable, "-c", _EXPLORER, subject.name, _SCOPE, "checked" if checked else "bare"]
@@ -262,13 +266,15 @@ def _explored_speed(subject: Subject, checked: bool) -> float:
 
 
 def _tlc_speed(subject: Subject, checked: bool) -> float:
-    """Returns the distinct states a second of TLC, with the start of Java. Raises BadValue if TLC does not succeed."""
+    """Returns the distinct states per second of TLC, with the start of Java. Raises BadValue if TLC fails."""
     module = read_module(MODULES, str(subject.tla))
     twin = Twin(module, find_space(subject, _SCOPE), (ALWAYS,) if checked else ())
     text, config = twin.text("MC_bench", twin.checks)
-    # the last three values: is_long, no dump, and the timeout
     with tempfile.TemporaryDirectory() as folder:
-        outcome = run_tlc(Job("MC_bench", text, config, MODULES, Path(folder) / "tlc", True, False, 3600.0))
+        job = Job(
+            "MC_bench", text, config, MODULES, Path(folder) / "tlc", is_long=True, dump=False, timeout_seconds=3600
+        )
+        outcome = run_tlc(job)
         if outcome.result.verdict is not Verdict.SUCCESS:
             raise BadValue(f"TLC on {subject.tla}: {outcome.result}")
     return outcome.distinct_states / outcome.seconds
@@ -279,7 +285,7 @@ def _tlc_speed(subject: Subject, checked: bool) -> float:
 
 def _guidance(subject: Subject, kind: str) -> Benchmark:
     """Returns the benchmark of the steps until a seeded bug is killed, with a kind of guidance and without."""
-    about = f"median steps to kill the seeded bugs of {subject.name} with {kind}, against without"
+    about = f"median steps until a seeded bug of {subject.name} is killed: guided by {kind}, against unguided"
 
     def run() -> Measured:
         found = guidance.effect(subject.name, kind)
@@ -292,7 +298,10 @@ def _guidance(subject: Subject, kind: str) -> Benchmark:
 
 
 def _campaign() -> Measured:
-    """Measures the same seeds of all subjects except canaries: on Spark with tables, and in a process pool."""
+    """Measures the same seeds of all subjects except canaries on Spark and in a process pool.
+
+    A campaign on Spark also writes its tables; the pool writes nothing.
+    """
     from fuzz.platform.spark import session, slots
 
     specs = tuple(Spec(name) for name in subject_names(without_canaries=True))
@@ -311,13 +320,13 @@ def _campaign() -> Measured:
 
 
 def _traces_for(specs: tuple[Spec, ...], seconds: float) -> float:
-    """Returns the number of traces of each spec for which one worker takes `seconds` in all."""
+    """Returns how many traces to run of each spec, so that one worker takes `seconds` for all specs together."""
     results = [run_task(Task(spec, 0, 4 * BLOCK)) for spec in specs]
     return seconds / sum(r.seconds / r.traces for r in results)
 
 
 def _on_spark(specs: tuple[Spec, ...], workers: SparkWorkers, speed: dict[str, float], traces: int) -> float:
-    """Returns the steps a second of a campaign on Spark with `traces` of each spec."""
+    """Returns the steps per second of a campaign on Spark with `traces` of each spec."""
     with tempfile.TemporaryDirectory() as folder:
         store, plan = LocalStore(Path(folder)), Plan(specs, 0)
         started = time.perf_counter()
@@ -328,7 +337,7 @@ def _on_spark(specs: tuple[Spec, ...], workers: SparkWorkers, speed: dict[str, f
 
 
 def _in_pool(specs: tuple[Spec, ...], pool: ProcessPoolExecutor, jobs: int, traces: int) -> float:
-    """Returns the steps a second of the same traces in a process pool with `jobs` processes."""
+    """Returns the steps per second of the same traces in a process pool with `jobs` processes."""
     size = max(BLOCK, round(traces / (3 * jobs) / BLOCK) * BLOCK)  # about three tasks of each spec for each process
     tasks = [Task(spec, first, min(size, traces - first)) for first in range(0, traces, size) for spec in specs]
     started = time.perf_counter()
@@ -340,7 +349,7 @@ def _in_pool(specs: tuple[Spec, ...], pool: ProcessPoolExecutor, jobs: int, trac
 
 
 def _replay() -> Measured:
-    """Measures the operations a second of replaying all recordings, against reading their JSON alone."""
+    """Measures the operations per second of replaying all recordings, against reading their JSON alone."""
     paths = _recordings()
     value, baseline = in_turns(lambda: _replayed(paths), lambda: _read(paths))
     return Measured(value, baseline, value / baseline)
@@ -354,7 +363,7 @@ def _recordings() -> list[Path]:
 
 
 def _replayed(paths: list[Path]) -> float:
-    """Returns the operations a second of `brokerproof replay`, on all cores."""
+    """Returns the operations per second of `brokerproof replay`, on all cores."""
     started = time.perf_counter()
     replayed = replay_files(paths, None, processes_for(paths))
     if any(each.mismatches for each in replayed):
@@ -363,7 +372,7 @@ def _replayed(paths: list[Path]) -> float:
 
 
 def _replay_on_spark() -> Measured:
-    """Measures the operations a second of `brokerproof replay --master` against a process pool, without start-up."""
+    """Measures the operations per second of `brokerproof replay --master` against a process pool, without start-up."""
     from fuzz.platform.spark import session
     from fuzz.trace.spark import SETTINGS, replay_on_spark
 
@@ -372,7 +381,7 @@ def _replay_on_spark() -> Measured:
 
     def on_spark() -> float:
         started = time.perf_counter()
-        # each recording has its own profile; the table has no columns, and is not written
+        # None: under the recorded profiles; the table has no columns, and None: it is not written
         done = replay_on_spark(spark, uris, None, lambda file, each: ((), b""), pa.schema([]), None)
         return done.operations / (time.perf_counter() - started)
 
@@ -390,7 +399,7 @@ def _replay_on_spark() -> Measured:
 
 
 def _read(paths: list[Path]) -> float:
-    """Returns the operations a second of reading the JSON of recordings on one core."""
+    """Returns the operations per second of reading the JSON of recordings on one core."""
     operations, started = 0, time.perf_counter()
     for path in paths:
         with gzip.open(path, "rt", encoding="utf-8") as lines:

@@ -36,7 +36,7 @@ class Limits(NamedTuple):
 
     seconds: float = 10.0  # by the clock
     size: int = 1 << 24  # in bytes
-    note: str = ""  # in a message about a late reply, the text after the number of seconds
+    note: str = ""  # is appended to the limit in the message "no reply within 10 s"
 
 
 def misbehaved(kind: Kind, what: str, message: str) -> Misbehaved:
@@ -62,7 +62,9 @@ class Link:
             )
         except (OSError, ValueError) as problem:
             reason = getattr(problem, "strerror", None) or problem
-            raise BadValue(f"{command[0]} cannot be started: {reason}; the program stands after --") from None
+            raise BadValue(
+                f"{command[0]} cannot be started: {reason}; on the command line, the program comes after --"
+            ) from None
         streams = self._process.stdin, self._process.stdout, self._process.stderr
         self._input, self._output, self._errors = [stream.fileno() for stream in streams if stream is not None]
         for each in (self._input, self._output, self._errors):
@@ -188,6 +190,8 @@ def printable(text: bytes, size: int) -> str:
 
 def _kill_session(session: int) -> bool:
     """Kills the processes of a session. Returns whether a process outside the first process's group was killed.
+
+    Such a process may have started another one before, so another attempt is needed.
 
     `session` is the id of the first process, of its group and of the session. Job control of a shell, or `timeout`,
     puts processes into other groups. Such processes are found in /proc, if the system has /proc.
