@@ -59,7 +59,7 @@ def update_changes_only_named_messages(cfg: Config, before: State, event: Event,
     if was_rejected(event):
         return True
     named, old = messages_in_arguments(event), unacknowledged_in(before, event)
-    # a set, a clear, or a flip
+    # set calls add the messages to the unacknowledged ones, clear calls remove them, `flip_range` toggles them
     new = old | named if event.name in SET_CALLS else old - named if event.name in CLEAR_CALLS else old ^ named
     return unacknowledged_in(after, event) == new
 
@@ -83,7 +83,8 @@ def ack_set_is_within_batch(cfg: Config, s: State) -> bool:
 def update_leaves_other_batches_unchanged(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A call changes only the batch in its arguments.
 
-    `open_batch` adds a batch with the next number and without set bits. `recycle` removes its batch.
+    `open_batch` adds a batch with the next number and without set bits. `recycle` removes its batch, if it is open. No
+    other call adds or removes a batch.
     """
     if event.name == "open_batch":
         return after == State((*before.batches, Batch(event.outcome, 0)), event.outcome + 1) and (
@@ -91,9 +92,10 @@ def update_leaves_other_batches_unchanged(cfg: Config, before: State, event: Eve
         )
     batch = event.arguments["batch"]
     kept = [b.batch for b in after.batches] == [b.batch for b in before.batches]
-    is_gone = event.name == "recycle" and after.batches == tuple(other_batches(before, batch))
-    is_right = is_gone or (kept and event.name != "recycle")
-    return is_right and other_batches(after, batch) == other_batches(before, batch)
+    # a rejected recycle changes nothing: its batch is not open, so `before` has only other batches
+    recycle_is_as_expected = event.name == "recycle" and after.batches == tuple(other_batches(before, batch))
+    batches_are_as_expected = recycle_is_as_expected or (kept and event.name != "recycle")
+    return batches_are_as_expected and other_batches(after, batch) == other_batches(before, batch)
 
 
 @always(ack_set, on=QUERIES)
@@ -106,8 +108,8 @@ def query_leaves_state_unchanged(cfg: Config, before: State, event: Event, after
 def query_finds_unacknowledged_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
     """`get_index` returns whether a message is unacknowledged; `next_set_bit` returns the first such message.
 
-    Both `next_set_bit` and `next_clear_bit`, which returns the first clear bit, begin at an index. If there is no set
-    bit, `next_set_bit` returns -1.
+    `next_clear_bit` returns the first clear bit, within the batch or beyond it. `next_set_bit` and `next_clear_bit`
+    begin at an index. If no bit from there on is set, `next_set_bit` returns -1.
     """
     if was_rejected(event):
         return True
@@ -124,10 +126,11 @@ def query_finds_unacknowledged_messages(cfg: Config, before: State, event: Event
 
 
 @always(ack_set, on=("and_ack_set", "and_position_ack_set"))
-def and_is_intersection(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The AND of two ack sets acknowledges the messages that either acknowledges, and ends with no zero word.
+def and_has_exactly_the_bits_set_in_both(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """In the AND of two ack sets, a bit is set if and only if it is set in both. No zero word is at the end of the AND.
 
-    If `other` is null, the current ack set does not change. If `current` is null, there is no result.
+    In `and_position_ack_set`: if only `other` is null, the ack set of `current` does not change; if `current` is null,
+    there is no result.
     """
     if event.name == "and_ack_set":
         first, second, result = event.arguments["first"], event.arguments["second"], event.outcome
@@ -183,9 +186,9 @@ def comparison_orders_by_first_unacknowledged(cfg: Config, before: State, event:
 def call_is_rejected_iff_invalid(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A call is rejected if and only if its arguments are invalid.
 
-    Invalid are: a batch that is not open; an inverted range; an index, range or words beyond the batch (but
-    `next_set_bit` and `next_clear_bit` may begin there); a null position to compare; a position without an ack set to
-    combine with another position.
+    Invalid are: a batch that is not open; an inverted range; an index, a range or a bit of `words` beyond the batch
+    (but `next_set_bit` and `next_clear_bit` may begin there); in `compare_with_ack_set`, a null position; in
+    `and_position_ack_set`, two positions of which at least one has no ack set.
     """
     if "batch" in event.arguments and event.arguments["batch"] not in [b.batch for b in before.batches]:
         return was_rejected(event) and event.outcome.kind == "not_open"
@@ -198,8 +201,9 @@ def call_is_rejected_iff_invalid(cfg: Config, before: State, event: Event, after
         messages = unacknowledged(event.arguments["words"])
     if event.name == "get_index":
         messages = {event.arguments["index"]}
-    last = event.arguments["end"] - 1 if event.name in RANGE_CALLS else max(messages, default=-1)
-    return was_rejected(event) == (0 < cfg.batch_size <= last)
+    # for a range, not max(messages): an empty range that ends beyond the batch is also rejected
+    highest = event.arguments["end"] - 1 if event.name in RANGE_CALLS else max(messages, default=-1)
+    return was_rejected(event) == (0 < cfg.batch_size <= highest)
 
 
 def lacks_position_or_ack_set(event: Event) -> bool:
@@ -235,7 +239,7 @@ def batch_is_opened_after_recycling(cfg: Config, before: State, event: Event, af
 
 @sometimes(ack_set, on=("is_ack_set_overlap",))
 def overlap_is_in_trimmed_words_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two ack sets acknowledge the same message, but only in words that both leave out: these count as zero."""
+    """Two ack sets acknowledge a common message, but only beyond their last words, where all count as acknowledged."""
     current, other = event.arguments["current"], event.arguments["other"]
     if current is None or other is None or len(current) != len(other) or cfg.batch_size <= 64 * len(current):
         return False
@@ -244,7 +248,10 @@ def overlap_is_in_trimmed_words_only(cfg: Config, before: State, event: Event, a
 
 @sometimes(ack_set, on=("is_ack_set_overlap",), given=lambda cfg: cfg.overlap == "within_batch")
 def disjoint_acks_have_clear_padding(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two ack sets acknowledge no common message, although a bit beyond the batch is clear in both."""
+    """Two different ack sets of one word acknowledge no common message; a bit beyond the batch is clear in both.
+
+    Two equal ack sets without a common acknowledged message would acknowledge no message at all.
+    """
     current, other = event.arguments["current"], event.arguments["other"]
     if not current or not other or cfg.batch_size % 64 == 0 or event.outcome is not False:
         return False

@@ -10,8 +10,8 @@ The model of a component is a machine: a config, a state, and actions.
     Config       a named tuple: settings of Pulsar's broker or client (`Setting`), rules in which versions or proposals
                  differ (`Rule`), and sizes, such as the number of caches. The command line and error messages call
                  every field a setting
-    Profile      a named config: a shipped version, another design of a proposal, or `reference`, in which every rule
-                 has its default: Pulsar's behaviour with its known defects corrected
+    Profile      a named config. In `reference`, every rule has its default: Pulsar's behaviour with its known defects
+                 corrected. Other profiles are shipped versions, clients, texts of proposals or alternative designs
     Canonical    symmetry reduction: states that behave alike, such as states that differ only in generated ids, have
                  one canonical form
     Observation  what an outside observer can see of a state, as plain data
@@ -75,9 +75,9 @@ P = ParamSpec("P")
 class Refused(NamedTuple):
     """The outcome of an action that was not allowed; the state is unchanged.
 
-    `kind` names the error, such as `illegal_argument` or `illegal_state`: if possible, as a broker reports it.
-    `not_open`: an argument names nothing that exists. `not_enabled`: the step cannot happen in the state. `why` is the
-    message.
+    `kind` is an error of Pulsar, such as `null_pointer`, or one of the model. Two kinds are always the model's own:
+    `not_open` (an argument names nothing that exists) and `not_enabled` (the step cannot happen in this state). `why`
+    is the message.
     """
 
     kind: str
@@ -87,7 +87,7 @@ class Refused(NamedTuple):
 class Failed(NamedTuple):
     """The outcome of an action that was begun and did not succeed; such an action may have changed the state.
 
-    `kind` is the error that a broker would report, `why` the message.
+    `kind` and `why` are as in `Refused`.
     """
 
     kind: str
@@ -176,7 +176,7 @@ class Machine(Generic[C, S]):
         self.config = config
         #: the annotated type of each field of the config, by name
         self.fields = fields_of(config)
-        #: the names of the fields that are rules. Implementations in `impl/` follow only the rules of the reference
+        #: the names of the fields that are rules. Implementations in `impl/` have only the defaults of the rules
         self.rules = tuple(n for n, annotation in self.fields.items() if rule_of(annotation) is not None)
         self._fit_config = fitter(cast(Hashable, config))
         self.start = start
@@ -306,12 +306,13 @@ class Machine(Generic[C, S]):
         annotations = fields_of(run)
         params = tuple(Param(n, annotations[n]) for n in list(inspect.signature(run).parameters)[2:])
         for p in params:
-            for setting in sorted(fields_in_bounds(p.annotation)):
-                if setting not in self.fields:
+            for field in sorted(fields_in_bounds(p.annotation)):
+                if field not in self.fields:
                     known = ", ".join(self.fields) or "none"
                     raise BadComponent(
-                        f"{self.name}.{name}.{p.name} is below {setting}, which is no setting; the settings are {known}"
+                        f'{self.name}.{name}.{p.name} has the bound Below("{field}"), but the config has no setting '
+                        f"{field}; the settings are {known}"
                     )
-                self.bounds.add(setting)
+                self.bounds.add(field)
         fitters = tuple((p.name, fitter(p.annotation), f"{name}.{p.name}") for p in params)
         self.actions[name] = Action(name, run, params, docstring, fault, fitters, tuple([p.name for p in params]))

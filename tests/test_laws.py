@@ -183,7 +183,7 @@ def test_a_machine_refuses_an_argument_below_an_unknown_setting() -> None:
         return state, None
 
     with pytest.raises(
-        BadValue, match=r"toy.lost.each is below cashes, which is no setting; the settings are caches, ttl_ns"
+        BadValue, match=r'toy.lost.each has the bound Below\("cashes"\), but .* no setting cashes; .* caches, ttl_ns'
     ):
         machine.action(lost)
 

@@ -6,16 +6,18 @@ Source: PIP-430; the class in July 2026; apache/pulsar#26511 and #26629, which c
     list      nodes sorted by position; nodes at equal positions form a group and share one counter, the number of
               nodes up to the end of the group (`numberOfCursorsAtSamePositionOrBefore`)
     pending   `add` and `updateCursor` do not change the list: they record a new position of the node, a pending update.
-              If a cursor is removed or untracked, a pending removal of its node is recorded
+              If the node has an old position, then `removeCursor`, and `add` or `updateCursor` without a position,
+              record a pending removal of the node
     flush     a query of positions first applies what is pending (`processPendingPositions`). The list is rebuilt if the
               number of pending updates is at least half the number of nodes in the list, rounded down. Otherwise the
               pending removals are applied, then the pending updates one by one, in the order of a
               `java.util.PriorityQueue`: largest old position first, nodes without a position last
-    cleanup   after many removals, or if no cursor is left (`removals_before_cleanup`), `removeCursor` drops the nodes
-              of removed cursors without a flush (`compacted`)
+    cleanup   `removeCursor` drops the nodes of removed cursors without a flush (`compacted`) after many removals (see
+              `removals_before_cleanup`), and if no cursor is left
 
-Not modelled: the links between the nodes of a list that has lost its head and tail (`detach_list`); what a flush has
-changed when it fails because a node has a position and no counter.
+Not modelled: the links between the nodes of a list that has lost its head and tail (`detach_list`); that a flush of
+Pulsar fails if it moves a node without a counter forward. With `untracked_keeps_position`, a rebuild gives a node a
+position, but no counter, if the node was never in the list, and both an update and a removal of it are pending.
 """
 
 from __future__ import annotations
@@ -211,7 +213,7 @@ def added(
 def added_absent(
     rules: ListRules, s: CursorList, cursor: int, object: int, position: Position | None
 ) -> tuple[CursorList, int]:
-    """`add` of an absent name: returns the same as `added`.
+    """`add` of an absent name: returns the list, and the cursor object that the name then refers to.
 
     If there is a position, a node of the name whose removal is pending is reused; with `readd_keeps_object`
     "until_flushed", the node keeps its cursor object. Without a position or such a node, a new node is added.
@@ -241,8 +243,9 @@ def with_object(s: CursorList, node: Node, object: int) -> tuple[CursorList, Nod
 def updated(rules: ListRules, s: CursorList, object: int, position: Position | None) -> CursorList:
     """`updateCursor`: returns the list with a pending update of the node of a cursor.
 
-    If `position` is None, the pending update is dropped, and the removal of the node becomes pending. A node without a
-    position needs no removal, but gets one with `untracked_keeps_position`.
+    A position cancels a pending removal. If `position` is None, the removal becomes pending, and a node in the queue of
+    pending updates stays there, but without a pending position. A node without a position needs no removal, but gets
+    one with `untracked_keeps_position`.
     """
     node = node_of(s, object)
     if position is not None:
@@ -315,7 +318,7 @@ class Flush:
         return len(self.counts)
 
     def change(self, counter: int, by: int) -> None:
-        """Adds `by` to the counter with a number; does nothing for number 0, which stands for no counter."""
+        """Adds `by` to the counter whose number is `counter`; does nothing for 0, which stands for no counter."""
         if counter:
             self.counts[counter - 1] += by
 
@@ -373,8 +376,8 @@ def flushed(rules: ListRules, s: CursorList) -> CursorList:
 def rebuilt(rules: ListRules, s: CursorList) -> CursorList:
     """`rebuildEntireList`: returns the list with every present node that has a position and no pending removal.
 
-    The nodes are sorted by position, and at equal positions by name. Pulsar has nodes at equal positions in the
-    iteration order of its cursor map. Recordings name the cursors so that this is the order of their names.
+    The nodes are sorted by position, and at equal positions by name. Pulsar keeps nodes at equal positions in the
+    iteration order of its cursor map. `fuzz/recordings/active_cursors.py` maps recorded names to numbers in this order.
     """
     linked, unlinked = [], []
     for node in sorted((n for n in s.linked + s.unlinked if n.present), key=lambda n: n.cursor):
@@ -401,7 +404,7 @@ def unlink(rules: ListRules, flush: Flush, object: int) -> None:
         detach_list(flush, object)
         return
     node = flush.linked.pop(index)
-    # the index of the first node that was in the group of the removed node, or comes after this group
+    # the index of the first remaining node of the removed node's group; if none remains, that of the next node
     start = next(i for i in range(index, -1, -1) if i == 0 or flush.linked[i - 1].position != node.position)
     flush.change_groups(start, -1)
     flush.unlinked.append(untracked(rules, node))
@@ -421,7 +424,7 @@ def detach_list(flush: Flush, object: int) -> None:
 
 
 def apply_update(rules: ListRules, flush: Flush, node: Node) -> None:
-    """Applies the pending update of a node: inserts the node, moves it, or leaves it at an equal position."""
+    """Applies the pending update of a node: inserts or moves the node; does nothing if its position is unchanged."""
     index, position = flush.index_of(node.object), node.pending
     assert position is not None
     if index is None:
@@ -487,9 +490,10 @@ def move_in_place(rules: ListRules, flush: Flush, index: int, position: Position
 
 
 def move_outside_list(flush: Flush, node: Node, position: Position) -> Node:
-    """Returns a node after its move. The node left the list, but kept its position (`untracked_keeps_position`).
+    """Returns a node with a new position; the node is outside the list, and stays there.
 
-    The node gets a new counter with the value 1, but no place in the list. An equal position changes nothing.
+    Only with `untracked_keeps_position`, a node outside the list has an old position. The node gets a new counter with
+    the value 1. An equal position changes nothing.
     """
     if node.position == position:
         return node
@@ -505,29 +509,32 @@ def move_away(flush: Flush, index: int, position: Position) -> None:
     the node joins counts it already. A move backward increments the counts of each group that the node passes or joins;
     the old group counts the node already.
     """
-    node = flush.linked.pop(index)
+    node = flush.linked.pop(index)  # from here on, indexes are those of the list without the node
     if position_of(node) < position:
-        to = next(
+        new_index = next(
             (i for i in range(index, len(flush.linked)) if position_of(flush.linked[i]) >= position), len(flush.linked)
         )
-        passed = flush.linked[index:to]
+        passed = flush.linked[index:new_index]
         flush.change(node.counter, -1)
-        joins = to < len(flush.linked) and flush.linked[to].position == position
+        joins = new_index < len(flush.linked) and flush.linked[new_index].position == position
         change_passed(flush, passed, position_of(node), -1)
-        counter = flush.linked[to].counter if joins else flush.new_counter(flush.count_at(to - 1) + 1)
+        counter = flush.linked[new_index].counter if joins else flush.new_counter(flush.count_at(new_index - 1) + 1)
     else:
-        to = next((i + 1 for i in range(index - 1, -1, -1) if position_of(flush.linked[i]) <= position), 0)
-        change_passed(flush, flush.linked[to:index][::-1], position_of(node), 1)
-        if to > 0 and flush.linked[to - 1].position == position:
-            counter = flush.linked[to - 1].counter
+        new_index = next((i + 1 for i in range(index - 1, -1, -1) if position_of(flush.linked[i]) <= position), 0)
+        change_passed(flush, flush.linked[new_index:index][::-1], position_of(node), 1)
+        if new_index > 0 and flush.linked[new_index - 1].position == position:
+            counter = flush.linked[new_index - 1].counter
             flush.change(counter, 1)
         else:
-            counter = flush.new_counter(flush.count_at(to - 1) + 1)
-    flush.linked.insert(to, node._replace(position=position, counter=counter))
+            counter = flush.new_counter(flush.count_at(new_index - 1) + 1)
+    flush.linked.insert(new_index, node._replace(position=position, counter=counter))
 
 
 def change_passed(flush: Flush, passed: list[Node], old: Position, by: int) -> None:
-    """Adds `by` to the counters of the groups that a node passes, except the group at its old position."""
+    """Adds `by` to the counter of each group of the nodes `passed`, except the group at the position `old`.
+
+    A moving node passes these nodes in this order, and `old` is its old position.
+    """
     last = old
     for node in passed:
         if node.position != last:
