@@ -318,7 +318,7 @@ class CacheThreads:
         return None
 
     def measure(self) -> int | Refused:
-        """Begins a size pass if the total is above trigger and target. Returns the bytes to free, else 0. O(1)."""
+        """Begins a size pass if the total is above trigger and watermark. Returns the bytes to free, else 0. O(1)."""
         me = self._eviction
         if me.at != "measure":
             return ELSEWHERE

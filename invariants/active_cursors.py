@@ -109,7 +109,10 @@ def size_includes_untracked_cursors(cfg: Config, before: State, event: Event, af
 
 @always(active_cursors, on=("should_cache_added_entries",), given=lambda cfg: cfg.has_grace_period)
 def added_entries_are_cached_within_grace_period(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Added entries are cached exactly while cursors exist, or the grace period after a removal or creation runs."""
+    """Added entries are cached exactly while cursors exist or the grace period runs.
+
+    The grace period starts when a cursor is removed or the container is created.
+    """
     elapsed_ms = before.now_ms - before.last_removal_ms
     return event.outcome is (len(before.cursors) > 0 or 0 <= elapsed_ms <= cfg.grace_ms - 1)
 
@@ -294,7 +297,7 @@ def pending_updates_are_a_heap_by_position(cfg: Config, s: State) -> bool:
 
 @always(active_cursors, on=("remove_cursor", "update_cursor"))
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The canonical form, the same for states that behave alike, numbers objects from 1, with clock and version 0.
+    """States that behave alike have one canonical form: objects are numbered from 1, clock and version are 0.
 
     The canonical form limits the time since the last removal to the grace period. It keeps names, positions, the count
     of durable cursors, and the data structure except for the numbers of objects and counters. The canonical form of a
@@ -335,7 +338,7 @@ def iteration_removes_no_cursor(cfg: Config, before: State, event: Event, after:
 
 @always(active_cursors, given=lambda cfg: cfg.container in ("heap", "sorted_set"))
 def items_are_exactly_the_tracked_cursors(cfg: Config, s: State) -> bool:
-    """The container's heap or set holds each tracked cursor once, at its position, and nothing else."""
+    """A container that is a heap or a set holds each tracked cursor once, at its position, and nothing else."""
     held = sorted((item.cursor, item.object, item.position) for item in s.items)
     return held == [(c.cursor, c.object, c.position) for c in s.cursors if c.position is not None]
 
@@ -381,7 +384,7 @@ def ties(s: State, c: Cursor) -> int:
 
 @sometimes(active_cursors, on=(COUNT,), given=counts)
 def count_with_ties_and_cursors_on_both_sides(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The expected read count is asked for a cursor that shares its position, with others before it and after it."""
+    """A query of the expected read count names a cursor, while others are before, at and after its position."""
     c = own_cursor(before, event)
     if c is None or c.position is None or not ties(before, c):
         return False
@@ -390,7 +393,7 @@ def count_with_ties_and_cursors_on_both_sides(cfg: Config, before: State, event:
 
 @sometimes(active_cursors, on=(COUNT,), given=counts)
 def count_of_untracked_cursor(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The expected read count is asked for an untracked cursor, while other cursors have positions."""
+    """A query of the expected read count names an untracked cursor, while other cursors have positions."""
     c = own_cursor(before, event)
     return c is not None and c.position is None and bool(tracked(before))
 
@@ -412,7 +415,7 @@ def slowest_cursor_overtakes_another(cfg: Config, before: State, event: Event, a
 
 
 @sometimes(active_cursors, on=MOVES)
-def tail_leaves_group(cfg: Config, before: State, event: Event, after: State) -> bool:
+def one_of_tied_fastest_cursors_moves_forward(cfg: Config, before: State, event: Event, after: State) -> bool:
     """There are at least four cursors, and one of several at the largest position moves forward.
 
     With fewer than four cursors, one update makes the list rebuild.
@@ -424,7 +427,7 @@ def tail_leaves_group(cfg: Config, before: State, event: Event, after: State) ->
 
 
 @sometimes(active_cursors, on=MOVES)
-def tail_joins_group(cfg: Config, before: State, event: Event, after: State) -> bool:
+def fastest_cursor_moves_back_to_tie(cfg: Config, before: State, event: Event, after: State) -> bool:
     """There are at least four cursors, and the only one at the largest position moves back to the second largest."""
     move = move_of(before, event, after)
     if move is None or len(before.cursors) < 4 or ties(before, move.cursor):
@@ -464,7 +467,7 @@ def additions(
 
 
 @sometimes(active_cursors, on=("get_cursor",), history=(additions,))
-def readded_name_is_looked_up(
+def name_added_again_is_looked_up(
     cfg: Config, before: State, event: Event, after: State, added: frozenset[tuple[int, bool]]
 ) -> bool:
     """A lookup finds a cursor whose name was added more than once."""

@@ -629,7 +629,7 @@ def crash_recovers_record_in_flight(cfg: Config, before: State, event: Event, af
 
 @sometimes(batch_acks, on=WRITE_ENDS)
 def queued_reset_starts_with_later_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When a write ends that completes no reset, the write of a queued reset starts."""
+    """A write ends and completes no reset; then the write of a queued reset starts."""
     return not completed_resets(before, event) and after.writing is not None and after.writing.resets != ()
 
 

@@ -191,7 +191,7 @@ def source_releases_after_ledgers_are_closed(cfg: Config, before: State, event: 
 
 @always(bundle_transfer, on=("publish", "close_timeout"))
 def owned_is_appended_by_destination(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Only the destination appends the record Owned (in variant V4 the source), except for overrides."""
+    """Except for overrides, only the destination appends the record Owned; in variant V4, only the source does."""
     r, broker = newest(after), event.arguments["broker"]
     if event.outcome is not True or r.state != "owned" or len(after.records) < 2:
         return True
@@ -452,7 +452,7 @@ def undisturbed_transfer_needs_no_lookup(cfg: Config, before: State, event: Even
 
 
 @always(bundle_transfer, on=("receive",), given=parks_redirected_clients, history=(disturbance,))
-def undisturbed_transfer_reconnects_client_once(
+def undisturbed_transfer_closes_sessions_at_source_only(
     cfg: Config, before: State, event: Event, after: State, level: int
 ) -> bool:
     """In a single transfer without faults and overrides, only the source, broker 0, closes sessions of clients.

@@ -578,9 +578,10 @@ def step_returns_what_it_found(cfg: Config, before: State, event: Event, after: 
 
 @always(cache_steps)
 def observation_shows_entries_by_key(cfg: Config, s: State) -> bool:
-    """Recordings show cached and queued positions, sizes and tasks, but not which wrapper has an entry.
+    """What a recording shows of a state does not depend on which wrapper has which entry.
 
-    So the canonical form, which only renumbers wrappers, has the same observation.
+    A recording shows cached and queued positions, sizes, scheduled tasks and `evictionInProgress`. So the canonical
+    form, which only renumbers wrappers, has the same observation.
     """
     observe = cache_steps.observe
     seen, renumbered = observe(cfg, s), cache_steps.canonical(cfg, s)

@@ -390,7 +390,7 @@ def redelivered_chunked_message_is_removed_from_map(cfg: Config, before: State, 
 
 @always(negative_acks, on=DELIVERING, given=lambda cfg: cfg.retained_ids == "traced")
 def retained_id_is_redelivered_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A kept (retained) id is in the first command that redelivers its entry from a bucket, and is then dropped.
+    """A retained id is in the first command that redelivers its entry from a bucket, and is then dropped.
 
     An entry that is redelivered only as a chunk keeps its retained id. Every other id in a command is a plain id or the
     id of a chunk.
@@ -410,7 +410,7 @@ def retained_id_is_redelivered_once(cfg: Config, before: State, event: Event, af
 
 @always(negative_acks, on=("nack",), given=lambda cfg: cfg.retained_ids == "traced")
 def latest_traced_id_is_retained(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An accepted nack by the id of a traced or chunked message keeps this id for redelivery; no other nack does."""
+    """The tracker retains the id of an accepted nack if the id is traced or of a chunked message, and no other id."""
     if is_error(event):
         return after.retained_ids == before.retained_ids
     nacked, entry = event.arguments["message_id"], event.arguments["entry"]
@@ -542,7 +542,7 @@ def command_has_ids_of_three_kinds(cfg: Config, before: State, event: Event, aft
 
 @sometimes(negative_acks, on=("advance_time",))
 def one_of_two_chunked_messages_is_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A message in several chunks is redelivered, while another one stays stored."""
+    """A chunked message is redelivered, while another one stays in `unAckedChunkedMessageIdSequenceMap`."""
     return bool(after.chunked_messages) and len(after.chunked_messages) < len(before.chunked_messages)
 
 

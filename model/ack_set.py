@@ -203,7 +203,7 @@ def range_mask(begin: int, end: int) -> int:
 
 @ack_set.action
 def open_batch(cfg: Config, s: State) -> Step[State, int]:
-    """Creates a bit set without set bits (`BitSetRecyclable.create`), and returns its number.
+    """Creates an empty bit set for a batch (`BitSetRecyclable.create`), and returns the number of the batch.
 
     The caller then sets the range of the batch.
     """
@@ -304,10 +304,11 @@ def and_ack_set(cfg: Config, s: State, first: AckSet, second: AckSet) -> Step[St
 def and_position_ack_set(
     cfg: Config, s: State, current: AckPosition | None, other: AckPosition | None
 ) -> Step[State, Updated | None]:
-    """Replaces the ack set of `current` by the AND of both ack sets (`andAckSet`), also if the entries differ.
+    """Replaces the ack set of `current` by the AND of the ack sets of `current` and `other` (`andAckSet`).
 
-    If a position is null, nothing changes. Otherwise, a position without `AckSetState` or with a null ack set is
-    rejected. Returns the ack set of `current` after the call; None if `current` is null.
+    The positions need not be of the same entry. If a position is null, nothing changes. Otherwise, a position without
+    `AckSetState` or with a null ack set is rejected. Returns the ack set of `current` after the call; None if `current`
+    is null.
     """
     if current is None:
         return s, None

@@ -143,7 +143,7 @@ def test_the_report_names_the_version_that_ran(seeded: Ran) -> None:
     old = read_plan(store)
     assert old.version == "0.1.0+older"
     html = render(old, state, findings, [])
-    assert "brokerproof <code>0.1.0+older</code> (this page was written by <code>" in html
+    assert "brokerproof <code>0.1.0+older</code>; this page was written later, by <code>" in html
 
 
 def test_the_report_shows_a_finding_step_by_step(seeded: Ran) -> None:

@@ -484,7 +484,7 @@ subject = Subject(
     guidance={
         "weights": "used; see range_cache for the measurement",
         "swarms": "used; see range_cache for the measurement",
-        "situations": "used: redelivery during a replay read, and check_backlogged_cursors of rewound cursors",
+        "situations": "used: more calls of redeliver during a replay read, more checks of cursors after a rewind",
         "corpus": "not used to generate traces; see range_cache",
     },
     abstract=coverage_key,

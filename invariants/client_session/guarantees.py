@@ -229,10 +229,10 @@ def queued_message_is_not_sent_again(cfg: Config, s: State) -> bool:
 
 
 @always(client_session)
-def hidden_message_has_its_ack(cfg: Config, s: State) -> bool:
-    """If the client would drop each delivery of a message, the broker has its ack, or the ack is not sent yet.
+def dropped_message_is_acknowledged(cfg: Config, s: State) -> bool:
+    """If the client drops every delivery of a message, its ack is at the broker, or the client still has to send it.
 
-    The client drops such messages only with `cumulative_ack_hides_for_ever`.
+    The client does so only with `cumulative_ack_hides_for_ever`: it drops every message up to its last cumulative ack.
     """
     c = s.consumer
     kept = {*s.acked, *c.grouped, *range(c.cumulative + 1)}

@@ -227,7 +227,7 @@ def handler_without_connection_has_no_session(cfg: Config, s: State) -> bool:
 
 @always(client_session, given=client_session.is_reference)
 def handler_and_broker_follow_the_protocol(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step changes only its own handler's link to the broker, by a reply that is sent or by one that is handled.
+    """A handler's phase, session and replies in flight change only by its own steps, as the protocol says.
 
     A handler loses its session by a broken connection, by any close, refusal or error, and by a receipt of a later
     message than the oldest pending one.

@@ -181,7 +181,7 @@ def eviction_is_scheduled_exactly_above_trigger(cfg: Config, before: State, even
 
 @always(entry_cache, given=lambda cfg: not tasks_queued(cfg))
 def immediate_eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If tasks run at once, a step that raises the total size leaves it at most at the trigger or the watermark.
+    """If tasks run at once, no step that raises the total size leaves it above both the trigger and the watermark.
 
     Exception: no entry is left to evict.
     """
@@ -192,7 +192,7 @@ def immediate_eviction_reaches_watermark(cfg: Config, before: State, event: Even
 
 @always(entry_cache, on=EVICTIONS)
 def eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task or the periodic eviction ends with the total size at or below the trigger, or the watermark.
+    """After a task or the periodic eviction, the total size is not above both the trigger and the watermark.
 
     Exception: no entry is left to evict.
     """
@@ -202,7 +202,7 @@ def eviction_reaches_watermark(cfg: Config, before: State, event: Event, after: 
 
 @always(entry_cache, on=("run_eviction_task",))
 def eviction_frees_no_more_than_needed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task evicts no more than needed: with the largest evicted entry, the size would be above the watermark."""
+    """A task evicts no more than needed: had the largest evicted entry stayed, the size would exceed the watermark."""
     kept = by_key(after)
     sizes = [e.bytes for key, e in by_key(before).items() if key not in kept]
     return not sizes or after.total_bytes + max(sizes) > math.floor(before.watermark * before.max_bytes)

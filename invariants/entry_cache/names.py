@@ -90,7 +90,7 @@ def is_numbered(s: State) -> bool:
 
 @always(entry_cache, on=("complete_storage_read", "remove_entry_cache", "release"))
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, s: State) -> bool:
-    """The canonical form, the same for states that behave alike, renumbers objects and sets time and metrics to 0.
+    """States that behave alike have one canonical form: objects are renumbered, clock and metrics are 0.
 
     Requests, reads and open copies are numbered from 1 up, held copies from -1 down. The canonical form of a canonical
     form is the same.

@@ -66,7 +66,7 @@ def read_returns_requested_range_in_order(cfg: Config, before: State, event: Eve
 
 @always(entry_cache)
 def request_completes_exactly_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A request completes or fails exactly in the step after which it is no longer pending."""
+    """A request completes or fails once: in the step that removes it from the pending requests."""
     if before.requests is after.requests and event.name not in READINGS:
         return True
     done = [answer.request for answer in answered(event)]

@@ -189,7 +189,7 @@ def entry_from_storage_expects_reads_of_cursors_at_or_before_reader(
 def count_of_entry_from_storage_equals_deliveries_to_come(
     cfg: Config, before: State, event: Event, after: State
 ) -> bool:
-    """The count of an entry from storage equals its deliveries to come; seven cases are not checked.
+    """The count of an entry from storage equals its deliveries to come, except in seven cases (listed in the source).
 
     Only answers to the normal read of an active cursor are checked. The count is the number of active cursors at or
     before the reader. It can differ from the deliveries to come in the seven cases. (1) The normal read of an active
@@ -293,7 +293,7 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
     given=with_counts,
 )
 def count_follows_deliveries_to_come(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A count changes by the same number as the deliveries of its entry that are still to come.
+    """Except at calls such as connect and seek, a count changes by as much as its entry's deliveries to come.
 
     A delivery lowers both by 1. An entry that a dispatch puts back keeps both. Not checked: calls of `INTERVENTIONS`,
     and the steps and entries for which `is_comparable` is false: mostly answers of storage, and discarded reads.

@@ -171,7 +171,7 @@ def cursor_is_active_below_backlogged_threshold(cfg: Config, before: State, even
 
 @always(managed_ledger, on=("check_cursors_to_cache_entries",), given=without_counts)
 def cursor_with_similar_backlogs_caches_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a check, reads of a cursor are cached exactly if its backlog is large and enough others are similar.
+    """After `checkCursorsToCacheEntries`, reads of exactly the cursors with large, similar backlogs are cached.
 
     The backlog is the number of unread entries (`unread_entries`); it is large from `min_backlog_entries` on. Two
     backlogs are similar if they differ by at most `max_backlog_between`. `min_backlog_cursors` others are enough; if
@@ -246,7 +246,7 @@ def added_entry_is_cached_while_it_may_be_read(cfg: Config, before: State, event
 
 @always(managed_ledger)
 def total_above_trigger_has_eviction_queued(cfg: Config, s: State) -> bool:
-    """While the size of the cache is above the trigger and above the watermark, an eviction task is queued.
+    """While the size of the cache is above both the trigger and the watermark, an eviction task is queued.
 
     If `eviction_task` is immediate, the size is never above both. A task that finds a size between the trigger and a
     higher watermark evicts nothing.

@@ -568,10 +568,10 @@ def dynamic_settings_change_only_by_their_actions(cfg: Config, before: State, ev
 
 @always(range_cache, on=("release", "remove_range", "over_release"))
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The canonical form, the same for states that behave alike, numbers copies from 1, with times relative to now.
+    """States that behave alike have one canonical form: copies are numbered from 1, times are relative to now.
 
-    It changes nothing else. Other numbers of the copies, or another clock with the same ages of entries, do not change
-    the canonical form.
+    The canonical form changes nothing else. Other numbers of the copies, or another clock with the same ages of
+    entries, do not change the canonical form.
     """
     canonical = range_cache.canonical
     form = canonical(cfg, after)

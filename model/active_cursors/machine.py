@@ -1,9 +1,11 @@
 """The active cursors of a managed ledger: how many are at or before a position, and which is the slowest.
 
-Each subscription of a topic has a cursor, which is active while the subscription has consumers. When the broker caches
-an entry, it asks this container how many active cursors may still read the entry: the expected read count of the entry.
-The container also knows the slowest cursor: the one with the smallest position. A cursor without a position is
-untracked. While no cursor exists, added entries are cached only for a grace period.
+Each subscription of a topic has a cursor, which is active while the subscription has consumers. This component is the
+container of a topic's active cursors. When the broker caches an entry, it asks the container how many cursors may still
+read the entry: the expected read count of the entry. The container also knows the slowest cursor: the one with the
+smallest position. A cursor without a position is untracked. While the container has no cursor, added entries are cached
+only for a grace period. In the profiles of Pulsar's versions, the container is a linked list, a heap or a sorted set.
+Updates of the linked list are pending until a query of positions applies them.
 
 Models `ActiveManagedCursorContainer` (PIP-430, expected read count). One step is one call on the container.
 

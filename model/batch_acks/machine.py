@@ -418,7 +418,7 @@ def tickets(write: Write) -> tuple[int, ...]:
 
 @batch_acks.fault
 def write_fails(cfg: Config, s: State, stored_in_metadata: bool) -> Step[State, WriteResult]:
-    """`persistPositionToLedger` fails. `stored_in_metadata`: `persistPositionToMetaStore` stores the record.
+    """`persistPositionToLedger` fails. If `stored_in_metadata` is true, `persistPositionToMetaStore` stores the record.
 
     If the record is not stored, the resets of the write fail. If, in addition, the record is of memory, the cursor is
     dirty again.
@@ -490,7 +490,7 @@ def recovered(s: State, durable: Acks, batch_acks: bool) -> State:
 
 @batch_acks.fault
 def crash(cfg: Config, s: State, write_survives: bool) -> Step[State, None]:
-    """Memory is lost, and the durable record is recovered. `write_survives`: the record in flight became durable."""
+    """Memory is lost, and a record is recovered: the durable one or, if `write_survives` is true, the one in flight."""
     if write_survives and s.writing is None:
         return refused(s, "illegal_state", "no write is in flight")
     durable = s.writing.record if write_survives and s.writing is not None else s.durable

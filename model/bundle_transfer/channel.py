@@ -185,7 +185,7 @@ def published(cfg: Config, s: State, broker: int) -> tuple[State, bool]:
 
 @bundle_transfer.fault
 def fail_publish(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, None]:
-    """`ServiceUnitStateChannelImpl.pubAsync`: a broker fails to append the record of its duty, and does not retry."""
+    """`ServiceUnitStateChannelImpl.pubAsync`: a broker fails to append the next record, and does not retry."""
     b = s.brokers[broker]
     if not b.duty:
         return refused(s, "not_enabled", "the broker has nothing to append")

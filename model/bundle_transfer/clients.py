@@ -231,7 +231,9 @@ def dispatch(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) ->
 
 @bundle_transfer.action
 def receive(cfg: Config, s: State, topic: TopicNumber, client: ClientNumber) -> Step[State, int]:
-    """`ClientCnx`: a client handles the next command of its broker. Returns how many commands to the broker are lost.
+    """`ClientCnx`: a client handles the next command of its broker. The command may end the session or connection.
+
+    Then the client's own commands that are still in flight to the broker are lost. Returns their number.
 
     success   a producer sends all pending messages again, oldest first
     receipt   the oldest pending message is complete. A receipt of an earlier message is ignored. A receipt of a later

@@ -64,9 +64,9 @@ def is_wanted(cfg: Config, s: State, topic: int, broker: int) -> bool:
 
 @bundle_transfer.action
 def begin_load(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) -> Step[State, None]:
-    """`BrokerService.loadOrCreatePersistentTopic`: a broker begins to load a topic, if `is_wanted`.
+    """`BrokerService.loadOrCreatePersistentTopic`: a broker begins to load a topic, mostly for a waiting client.
 
-    Nothing is fenced yet.
+    `is_wanted` says which topics a broker may begin to load. Nothing is fenced yet.
     """
     t = s.topics[topic]
     o = t.objects[broker]
@@ -237,13 +237,13 @@ def fail_close(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) 
 
 @bundle_transfer.action
 def disconnect(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) -> Step[State, int | None]:
-    """`ServiceUnitStateChannelImpl.handleOwnEvent`: phase 2; a broker that knows the new owner closes its stale topic.
+    """`ServiceUnitStateChannelImpl.handleOwnEvent`: in phase 2, a broker closes a topic that it has to give up.
 
-    A topic is stale if it is fenced for a transfer, or if its broker does not own the bundle. With
-    `stale_topics_closed_on` "owner_names_source", a broker closes a stale topic only if the broker is the source in the
-    last Owned record that it applied. In V1a, V1b, V2 and V3 the source closes its topic before there is a new owner:
-    as soon as the ledger is closed. Every attached client gets a close command with the address of the owner or
-    destination; in V3 without address. Returns the address.
+    A broker that knows the new owner gives up its stale topics. A topic is stale if it is fenced for a transfer, or if
+    its broker does not own the bundle. With `stale_topics_closed_on` "owner_names_source", a broker closes a stale
+    topic only if the broker is the source in the last Owned record that it applied. In V1a, V1b, V2 and V3 the source
+    closes its topic before there is a new owner: as soon as the ledger is closed. Every attached client gets a close
+    command with the address of the owner or destination; in V3 without address. Returns the address.
     """
     t, r = s.topics[topic], view_of(s, broker)
     o = t.objects[broker]

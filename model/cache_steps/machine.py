@@ -1,8 +1,9 @@
 """Range caches and their removal queue, with concurrent threads.
 
 Each topic has a cache: a map from positions to cached entries. All caches share a removal queue, from which entries are
-evicted. Threads insert, look up, remove and evict entries at the same time; a trace interleaves their steps. An object,
-the wrapper, holds an entry in the map and in the queue. A wrapper is reused (from a pool) after its entry has left.
+evicted. If the total size exceeds a trigger, a task runs a size pass: it evicts entries down to a watermark. A periodic
+task first runs a time pass, which evicts expired entries. Threads insert, look up, remove and evict at the same time; a
+trace interleaves their steps. A wrapper holds an entry in the map and in the queue. Wrappers are reused from a pool.
 
 Models `RangeCache`, `RangeCacheRemovalQueue` and `RangeEntryCacheManagerImpl` (PIP-430; master 2026-07, before
 `RangeCache` had pages) at the grain of their linearisation points. The total is `currentSize` of the manager, the size
@@ -17,8 +18,7 @@ of a cache is `RangeCache.size`, and the trigger is `evictionTriggerThreshold`.
               the head to the tail. REMOVE: unmap the wrapper, mark it as removed, subtract the entry's bytes from the
               size of the cache; then, or if MISSING, pop and recycle the wrapper. At the end of the pass subtract all
               freed bytes from the total, at the end of a task that an insert submitted set `evictionInProgress` to null
-    look up   find the wrapper in the map; compare its key; set `accessed` without the lock; retain the value if it
-              still has the position
+    look up   find the wrapper; compare its key; set `accessed` without the lock; retain the value, check its position
 
 One step is one access to a shared structure, with these exceptions: `insert` fills a wrapper and maps it;
 `count_in_total` adds to `currentSize` and reads `evictionInProgress`; `schedule` sets `evictionInProgress` and submits
@@ -352,7 +352,7 @@ def begin_periodic_eviction(cfg: Config, s: State) -> Step[State, None]:
 
 @cache_steps.action
 def measure(cfg: Config, s: State) -> Step[State, int]:
-    """`doEvictToWatermarkWhenOverThreshold`: begins a size pass if the total is above trigger and target.
+    """`doEvictToWatermarkWhenOverThreshold`: begins a size pass if the total is above trigger and watermark.
 
     Returns the bytes to free; 0 ends the task.
     """
@@ -496,7 +496,7 @@ def subtract_evicted(cfg: Config, s: State) -> Step[State, int]:
 
 @cache_steps.action
 def pop(cfg: Config, s: State) -> Step[State, None]:
-    """`evictEntries`: pops the head, which need not be the unmapped wrapper if `eviction_unmaps` is mapped."""
+    """`evictEntries`: pops the head; with `eviction_unmaps="mapped"`, another wrapper may have been unmapped."""
     e = s.eviction
     if e.at != "pop":
         return s, ELSEWHERE

@@ -33,7 +33,7 @@ class Config(NamedTuple):
     readers: Annotated[int, AtLeast(0)] = 1
     #: `evictionTriggerThreshold`: an insert schedules an eviction task if the total is above the trigger
     trigger_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "98 % of it")] = 0
-    #: a size pass evicts down to this total
+    #: the watermark: a size pass evicts down to this total
     target_bytes: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionWatermark", "0.9 of it")] = 0
     #: whether a pass requeues an entry accessed since its insertion or last requeue; such requeues have no maximum
     extend_ttl_of_recently_accessed: Annotated[

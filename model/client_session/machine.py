@@ -2,8 +2,8 @@
 
 The producer and the consumer each have a session with the broker of their topic. At any time, the broker may accept,
 refuse or ignore a command, close a session, or lose the connection. This component says what the client does then:
-which messages it sends again, what it acknowledges, and when it looks the topic up. The part of the client that
-restores a session is called a handler: one is the producer, the other the consumer.
+which messages it sends again, what it acknowledges, and when it looks the topic up. The producer and the consumer are
+also called handlers: each restores its own session.
 
 Models `ProducerImpl`, `ConsumerImpl`, `ConnectionHandler` (in C++ `HandlerBase`) and
 `PersistentAcknowledgmentsGroupingTracker` (in C++ `AckGroupingTrackerEnabled`), from the binary protocol and PIP-307.

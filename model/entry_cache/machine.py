@@ -2,9 +2,10 @@
 
 A broker keeps recent entries of its topics in memory, so that subscriptions share them. Each topic has a range cache.
 If the total size of all range caches exceeds a trigger, a task evicts entries until the size is at a watermark. A
-request to read a range of entries takes those that are cached, and reads the others from storage (the bookies). It may
-also join an outstanding storage read of the same entries. Permits limit the bytes that all requests together may hold;
-a request without permits waits in a queue.
+periodic task evicts expired entries, except those that are due for requeue: they stay for longer, for example because
+reads of them are expected. A request to read a range of entries takes those that are cached, and reads the others from
+storage (the bookies). It may also join an outstanding storage read of the same entries. Permits limit the bytes that
+all requests together may hold; a request without permits waits in a queue.
 
 Composed of `model/range_cache.py`, `model/entry_cache/shared_reads.py` (`PendingReadsManager`),
 `model/entry_cache/reads_limiter.py` (`InflightReadsLimiter`) and `model/watermark.py`; `reads.py` and `eviction.py`
@@ -442,7 +443,7 @@ def remove_entry_cache(cfg: Config, s: State, cache: Cache) -> Step[State, None]
 
 @entry_cache.action
 def non_evictable_size(cfg: Config, s: State) -> Step[State, Removed]:
-    """`getNonEvictableSize`: returns number and bytes of the entries without a handler or with expected reads.
+    """`getNonEvictableSize`: returns number and bytes of the entries without a read count or with expected reads.
 
     Drops the detached wrappers of the removal queue.
     """

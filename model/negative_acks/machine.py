@@ -3,7 +3,8 @@
 An application that cannot process a message nacks it; after a delay, the client asks the broker to redeliver the
 message. Meanwhile the tracker keeps the nacked entries in buckets. A bucket has the entries that become due in the same
 short interval. A timer is armed for the first bucket. When the timer task runs, the tracker removes all due buckets and
-redelivers their entries in one command.
+redelivers their entries in one command. Of most message ids, the tracker keeps only ledger and entry id. It retains the
+whole id if the id is traced (has a tracing span), or if the message was sent in several chunks.
 
 Models `NegativeAcksTracker` of the Java client before and after PIP-393, of the C++ client (on which the Python and
 Node.js clients are built), and `negativeAcksTracker` of the Go client. One step is one call, one run of the timer task,
@@ -519,7 +520,7 @@ def advance_time(cfg: Config, s: State, by: Duration, timer_lag: Duration) -> St
 
 @negative_acks.action
 def run_timer_task(cfg: Config, s: State) -> Step[State, Redelivery | None]:
-    """`triggerRedelivery`: a timer task runs that had started before its timer was re-armed or cancelled.
+    """`triggerRedelivery`: runs a timer task that had already started when its timer was re-armed or cancelled.
 
     All other runs are part of `advance_time`. If the tracker is not open, the run only follows `task_without_buckets`.
     """
