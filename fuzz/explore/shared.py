@@ -5,8 +5,8 @@ unexpanded when it begins. Each process takes blocks of these states from a shar
 provisional numbers. At the end of the batch, every process receives for each new state the number of its parent, the
 index of the transition and an encoding of the state. All processes sort the new states by parent and transition, and so
 give them the numbers that a single process would. If a process did not find a state itself, it computes the state by
-taking the transition. No state object is sent between processes, because pickle cannot import the classes of a seeded
-bug by name.
+taking the transition. No state object is sent between processes: a seeded bug has its own copies of the classes
+(`fuzz/seeding.py`), which pickle cannot import.
 
 The first process collects transitions and failures. The result does not depend on the number of processes.
 """
@@ -50,7 +50,7 @@ class BatchResult(NamedTuple):
 
     expanded: array[int]  # the numbers of the states that the process expanded, ascending
     lengths: array[int]  # for each expanded state, the number of its transitions
-    targets: array[int]  # the targets of all these transitions; new states have provisional numbers
+    targets: array[int]  # their targets (new states: provisional numbers), then those of a state in which a step hung
     found: list[NewState]  # the new states, in the order of their provisional numbers
     failures: list[Failure]
     hung: int | None  # the number of the state in which a step hung
@@ -84,7 +84,7 @@ def run_shared(
             hung = min((each.hung for each in results if each.hung is not None), default=None)
             found = [_with_earlier_parents(each.found, hung) for each in results]
             base = len(search.graph.states) - len(results[0].found)  # the number of the first new state of the batch
-            # drops the new states of this process that are not in `found`: they have the last parents, so they are last
+            # after a hang, `found` lacks the last new states (`_with_earlier_parents`); this process forgets its own
             _forget_states(search, base + len(found[0]))
             next_state.value = base
             for parent_end, _ in pipes:
@@ -118,8 +118,8 @@ def _received(pipe: Connection) -> BatchResult:
 
 def _forget_states(search: Search, first: int) -> None:
     """Removes the states from the number `first` on."""
-    for form in search.graph.states[first:]:
-        search.numbers.pop(form, None)
+    for state in search.graph.states[first:]:
+        search.numbers.pop(state, None)
     del search.graph.states[first:], search.graph.parents[first:]
 
 
@@ -131,8 +131,8 @@ def _with_earlier_parents(found: list[NewState], hung: int | None) -> list[NewSt
 def _work(member: _Member, own: int, hang_seconds: float, pipe: Connection, others: list[Connection]) -> None:
     """Runs a child process: expands and merges batches, until the first process closes the pipe or a step hangs.
 
-    `own` is the index of this process, and `pipe` its connection to the first process. `others` has all other
-    connections.
+    `own` is the index of this process, and `pipe` its connection to the first process, which receives results or an
+    exception. `others` has all other connections.
     """
     for each in others:
         each.close()  # `recv` reports that a process has ended only if no other process holds that process's connection
@@ -160,8 +160,8 @@ class _Member:
     def expand(self, hang_seconds: float, progress: Progress | None = None) -> BatchResult:
         """Expands blocks of the unexpanded states, until no block is left or a step hangs. Returns the result.
 
-        Until `merge`, the graph has the new states that this process found, under provisional numbers: those after the
-        states that all processes have. Transitions and failures are only in the result.
+        Until `merge`, the new states that this process found are in its graph, after the states that all processes
+        have; their numbers are provisional. Transitions and failures are only in the result.
         """
         search = self.search
         graph = search.graph
@@ -182,14 +182,14 @@ class _Member:
                 search.hang(number)
                 hung = number
                 break
-            if progress is not None:
+            if progress is not None:  # the counter can be beyond `base`; states of unfinished blocks count as expanded
                 progress(min(self.next_state.value, base), len(graph.states))
         offsets, found_by = graph.offsets, search.found_by
         starts = dict(zip(expanded, offsets, strict=False))  # expanded state -> the index of its first transition
         parents = graph.parents[base:]
         found = [
-            NewState(parent, transition - starts[parent], self._key(form))
-            for parent, transition, form in zip(parents, found_by, graph.states[base:], strict=True)
+            NewState(parent, transition - starts[parent], self._key(state))
+            for parent, transition, state in zip(parents, found_by, graph.states[base:], strict=True)
             if parent in starts  # not if a step from the parent hung: the parent was not expanded completely
         ]
         lengths = array("q", [offsets[i + 1] - offsets[i] for i in range(len(expanded))])
@@ -209,27 +209,27 @@ class _Member:
                 return
             yield range(start, min(start + _BLOCK, base))
 
-    def _key(self, form: Any) -> bytes:
+    def _key(self, state: Any) -> bytes:
         """Returns an encoding of a state: states with equal encodings are equal."""
         try:
-            return bytes(_encoded(form))
+            return bytes(_encoded(state))
         except (TypeError, OverflowError):
-            return repr(form).encode()
+            return repr(state).encode()
 
     def merge(self, own: int, found: list[list[NewState]]) -> list[list[int]]:
         """Gives the new states of a batch their numbers, and adds them to the graph.
 
         `found` has the new states of each process; `own` is the index of this process. Returns the numbers of these
-        states, in the same form.
+        states, a list for each process.
         """
         search = self.search
         graph, numbers = search.graph, search.numbers
         base = len(graph.states) - len(found[own])
         provisional = graph.states[base:]
         del graph.states[base:], graph.parents[base:]
-        for form in provisional:
-            numbers.pop(form, None)
-        forms = {each.key: form for each, form in zip(found[own], provisional, strict=True)}
+        for state in provisional:
+            numbers.pop(state, None)
+        known = {each.key: state for each, state in zip(found[own], provisional, strict=True)}
         by_key: dict[bytes, int] = {}
         assigned = [[0] * len(each) for each in found]
         order = sorted(
@@ -241,10 +241,10 @@ class _Member:
             key = found[process][i].key
             number = by_key.get(key)
             if number is None:
-                form = forms[key] if key in forms else search.space.form_after(graph.states[parent], transition)
-                number = numbers.setdefault(form, len(graph.states))  # equal states may have different keys
+                state = known[key] if key in known else search.space.form_after(graph.states[parent], transition)
+                number = numbers.setdefault(state, len(graph.states))  # equal states may have different keys
                 if number == len(graph.states):
-                    graph.states.append(form)
+                    graph.states.append(state)
                     graph.parents.append(parent)
                 by_key[key] = number
             assigned[process][i] = number
@@ -254,8 +254,8 @@ class _Member:
 def _collect(search: Search, results: list[BatchResult], numbers: list[list[int]], base: int, hung: int | None) -> None:
     """Adds the transitions and failures of a batch to the search, in the order of the states.
 
-    `base` is the first provisional number; `numbers` is the result of `merge`. Neither the transitions of the state
-    that hung, nor transitions and failures of later states, are added.
+    `base` is the first provisional number; `numbers` is the result of `merge`. If a step hung in the state `hung`, the
+    failures of this state are added, but not its transitions; of later states, neither is added.
     """
     graph = search.graph
     targets: dict[int, list[int]] = {}  # by number of the expanded state
@@ -263,8 +263,8 @@ def _collect(search: Search, results: list[BatchResult], numbers: list[list[int]
         offset = 0
         for number, length in zip(result.expanded, result.lengths, strict=True):
             if hung is None or number < hung:
-                own = result.targets[offset : offset + length]
-                targets[number] = [assigned[t - base] if t >= base else t for t in own]
+                of_state = result.targets[offset : offset + length]
+                targets[number] = [assigned[t - base] if t >= base else t for t in of_state]
             offset += length
     for number in sorted(targets):
         graph.targets.extend(targets[number])

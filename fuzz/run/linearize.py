@@ -19,14 +19,14 @@ would merge states that differ in generated names, to which later arguments and 
 The search makes passes. A pass has a limit of points: after a return with more points, it drops those with the least
 likely orders (`_Path`). A pass that has dropped points can still find an order, but cannot refute the history. If it
 finds none, the next pass begins at the return at which this pass first dropped points. Its limit is higher; the last
-pass has no limit. The first pass finds most orders that exist. Before later passes, cheaper searches try to refute the
-history:
+pass has no limit. The first pass finds an order of most linearizable histories. Before later passes, cheaper searches
+try to refute the history:
 
     after the first pass     by a coarse model. It allows every history that the model allows, and has fewer states, so
                              a search in it is cheaper. Operations that do not concern it are left out of this search
     after the second pass    by a reduction, which merges states from which all remaining operations have the same
-                             outcomes. So there are fewer points. A search with a reduction cannot confirm a history,
-                             because it does not know in which state an order ends
+                             outcomes. So there are fewer points. This search cannot confirm a history: it does not
+                             know the final state of an order, and so not whether this state is right
 
 A tally is a number in the state that no outcome shows, such as a version. The passes leave the tally out of the states,
 so there are fewer points. If they find an order whose final state, with its tally, is wrong, a second search computes
@@ -47,8 +47,8 @@ from typing import Any, NamedTuple
 
 from model.machine import BadValue
 
-#: The maximum number of steps of a search, which take some seconds. A step of the search tries to place an operation at
-#: a point. If the search has tried the operation in the same state before, the model does not execute it again.
+#: The maximum number of steps by default: they take some seconds. A step of the search tries to place an operation at a
+#: point. If the search has tried the operation in the same state before, the model does not execute it again.
 BUDGET_STEPS = 1_000_000
 #: The maximum number of states in a verdict.
 _MOST_STATES = 8
@@ -84,13 +84,13 @@ class Timed(NamedTuple):
 class Verdict(NamedTuple):
     """The result of a search.
 
-    The operations in `order` have the recorded outcomes. If the history is linearizable, `order` is a linearization; of
-    several parts, their linearizations, one after another. Otherwise, `order` is an order that the search could not
-    continue to a linearization; it may be empty.
+    The operations in `order` have the recorded outcomes. If the history is linearizable, `order` is a linearization. If
+    `linearize` divided the history into parts, `order` has the linearization of one part after that of another. If the
+    history is not linearizable or not decided, the search could not continue `order`, which may be empty.
 
     If the history is not linearizable, `blocked` is the operation that no order can place, and `states` are some of the
     model's states in which it was tried. If only the final state is wrong, `blocked` is None, and `states` are some of
-    the final states. If the verdict is UNDECIDED, both are those of the last pass, and prove nothing.
+    the final states. If the result is UNDECIDED, `blocked` and `states` prove nothing.
     """
 
     result: Result
@@ -147,9 +147,9 @@ def linearize(
     operation that has the recorded outcome leaves the state unchanged, in every state. It is called only for an
     operation that the model has executed with this outcome.
 
-    `part_of` assigns operations to independent parts of the state, which are decided one by one. If their orders, one
-    after another, do not lead to an accepted state, the history is decided as a whole. Coarse models are searched only
-    if all operations are of one part, because a coarse model may depend on every operation.
+    `part_of` assigns each operation to one of the independent parts of the state. Each part has its own search. If the
+    linearizations of the parts, one after another, do not lead to an accepted state, the history is decided as a whole.
+    Coarse models are searched only if all operations are of one part: a coarse model may depend on every operation.
 
     A coarse model does not have the model's states. If it refutes the history, the verdict has the states of the first
     pass, if this pass was blocked at the same operation; otherwise no states. If a reduction refutes the history, the
@@ -240,8 +240,8 @@ class _Search:
     ) -> None:
         of_threads: dict[Hashable, list[list[Timed]]] = {}
         for each in sorted(history, key=lambda each: (each.invoked, each.returned)):
-            # an operation may follow one that returned at the time of its invocation
             lanes = of_threads.setdefault(each.thread, [])
+            # `<=`: if one operation of a thread returns at the time at which another is invoked, they do not overlap
             lane = next((lane for lane in lanes if lane[-1].returned <= each.invoked), None)
             if lane is None:
                 lanes.append([each])
@@ -271,7 +271,7 @@ class _Search:
         self.renew_above = inf
 
     def run(self, start: Any, coarse_models: Sequence[CoarseModel] = (), reduction: Reduction | None = None) -> Verdict:
-        """Decides the history. A pass begins at the return at which the pass before first dropped points."""
+        """Decides the history. A pass begins at the return at which the previous pass first dropped points."""
         verdict = Verdict(Result.UNDECIDED, ())
         begin = 0, {((0,) * len(self.lanes), self._node(start)): _Path(0, -inf, None, None)}
         try:
@@ -284,8 +284,8 @@ class _Search:
                 if verdict.result is Result.UNDECIDED and len(blocked) == 2 and reduction is not None:
                     # if both passes were blocked at one operation, there is probably no order to find
                     is_likely_wrong = blocked[0] is not None and blocked[0] is blocked[1]
-                    passes = _MOST_REDUCED[-1:] if is_likely_wrong else _MOST_REDUCED
-                    verdict = self._with_reduction(verdict, begin, reduction, passes)
+                    most_points = _MOST_REDUCED[-1:] if is_likely_wrong else _MOST_REDUCED
+                    verdict = self._with_reduction(verdict, begin, reduction, most_points)
                 if verdict.result is not Result.UNDECIDED:
                     break
             accepts, is_found = self.accepts_with_tally, verdict.result is Result.LINEARIZABLE
@@ -336,16 +336,13 @@ class _Search:
         )
 
     def _added(self, point: _Point, following: list[_Point]) -> list[int]:
-        """Returns what an operation adds to the tally: an amount for each of the points `following` after `point`."""
+        """Returns, for each of `following`, how much the operation that leads there from `point` adds to the tally."""
         placed, node = point
-        n = next(n for n, count in enumerate(following[0][0]) if count != placed[n])
+        n = next(n for n, count in enumerate(following[0][0]) if count != placed[n])  # the lane of the operation
         return node.added[n, placed[n]]
 
     def _with_coarse_models(self, found: Verdict, coarse_models: Iterable[CoarseModel]) -> Verdict:
-        """Returns a verdict NOT_LINEARIZABLE if a coarse model refutes the history; otherwise `found`.
-
-        `found` is the verdict of a pass.
-        """
+        """Returns a verdict NOT_LINEARIZABLE if a coarse model refutes the history; else `found`, a pass's verdict."""
         history, left = [each for lane in self.lanes for each in lane], self.budget
         for model in coarse_models:
             concerned = [each for each in history if model.concerns(each.operation)]
@@ -358,17 +355,17 @@ class _Search:
         return found
 
     def _with_reduction(
-        self, found: Verdict, begin: tuple[int, _Points], reduction: Reduction, passes: Sequence[float]
+        self, found: Verdict, begin: tuple[int, _Points], reduction: Reduction, most_points: Sequence[float]
     ) -> Verdict:
         """Returns a verdict NOT_LINEARIZABLE if a search with the reduction refutes the history; otherwise `found`.
 
-        `found` is the verdict of a pass, `begin` the index of a return and all points before this return, and `passes`
-        the maximum number of points that each pass keeps. Raises _OutOfBudget.
+        `found` is the verdict of a pass, `begin` the index of a return and all points before this return, and
+        `most_points` the maximum number of points that each pass keeps. Raises _OutOfBudget.
         """
         search, verdict = copy.copy(self), found
         search.accepts, search.reduction = None, reduction
         try:
-            for most in passes:
+            for most in most_points:
                 verdict, begin = search._pass(*begin, most)
                 if verdict.result is not Result.UNDECIDED:
                     break
@@ -427,8 +424,8 @@ class _Search:
                 if returning is not None:
                     continue
             for operation, following in self._following(point, limit):
-                middle, latest = operation.invoked + operation.returned, path.latest
-                added = _Path(path.cost + (middle < latest), max(middle, latest), operation, path)
+                twice_middle, latest = operation.invoked + operation.returned, path.latest
+                added = _Path(path.cost + (twice_middle < latest), max(twice_middle, latest), operation, path)
                 for each in following:
                     if each not in seen:
                         seen[each] = added
@@ -464,7 +461,8 @@ class _Search:
         after = [node if each is node.state else self._node(each) for each in states]
         # an operation that did not return has no recorded outcome: it may change the state
         is_read = bool(after) and operation.returned < inf and self.is_read(operation.operation)
-        if self.tally is not None:  # the state of a node has the tally 0, so the tally after it is the added amount
+        # the state of a node has the tally 0, so the tally of a state after the operation is the added amount
+        if self.tally is not None:
             node.added[n, i] = added = [0] if is_read else [self.tally.of(each) for each in states]
             if min(added, default=0) < 0:
                 raise BadValue(f"the tally decreases by {-min(added)} at {operation.operation}: a tally only increases")
@@ -521,10 +519,11 @@ def _order_with_tally(
     """Returns the operations in an order that leads to a point with a tally."""
     order = list[Timed]()
     while before[point]:
-        point, added, operation = next(
-            each for each in before[point] if tally >= each[1] and tallies[each[0]] >> tally - each[1] & 1
+        point, tally, operation = next(
+            (earlier, tally - added, placed)
+            for earlier, added, placed in before[point]
+            if tally >= added and tallies[earlier] >> (tally - added) & 1  # `tally - added` is a tally of `earlier`
         )
-        tally -= added
         order.append(operation)
     return tuple(reversed(order))
 

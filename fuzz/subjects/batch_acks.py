@@ -16,17 +16,16 @@ from model.batch_acks.machine import Ack, batch_acks
 from model.batch_acks.state import Acks, Config, Partial, Reset, State, Write, position_of
 from model.positions import Position
 
-#: Most acks are for this many entries, from the entry at the mark-delete position on.
+#: The number of entries near the mark-delete position: the one at this position and the next ones. Most acks are there.
 _NEAR = 4
-#: A topic that starts with at least this many entries has a long backlog. About half of the acks are spread over the
-#: backlog.
+#: A topic that starts with this many entries or more has a long backlog. About half of its acks are spread over it.
 _LONG_BACKLOG = 80
 
 
 @lru_cache(maxsize=1024)
 def near(ledgers: tuple[int, ...], first_unacked: int) -> tuple[Position, ...]:
-    """Returns the positions of `_NEAR` entries, from the one at the mark-delete position on, in order."""
-    first, end = max(first_unacked - 1, 0), max(first_unacked - 1, 0) + _NEAR  # counted from the start of the ledger
+    """Returns the positions of the entries near the mark-delete position, in order; fewer than `_NEAR` at the end."""
+    first, end = max(first_unacked - 1, 0), max(first_unacked - 1, 0) + _NEAR  # counted from the loop's `ledger` on
     found: list[Position] = []
     for ledger, count in enumerate(ledgers, 1):
         if first < count and end > 0:
@@ -36,18 +35,18 @@ def near(ledgers: tuple[int, ...], first_unacked: int) -> tuple[Position, ...]:
 
 
 def positions(cfg: Config, s: State) -> tuple[Position, ...]:
-    """Returns positions near the mark-delete position (three times), of the first and last entry, and without entry."""
+    """Returns positions near the mark-delete position, of the first and last entry, and positions without an entry."""
     known, ledgers = near(s.ledgers, s.acks.first_unacked), s.ledgers
     last, count = len(ledgers), ledgers[-1]
     ends = Position(1, 0), Position(last, count - 1), Position(last, count), Position(last, count + 1)
-    return *known, *known, *known, *ends, Position(1, ledgers[0] + 1), Position(0, 0)
+    return *known, *known, *known, *ends, Position(1, ledgers[0] + 1), Position(0, 0)  # near ones are the most likely
 
 
 @lru_cache(maxsize=256)
 def sets_of(size: int) -> tuple[AckSet | None, ...]:
     """Returns ack sets of a batch of this size, also with a zero word at the end, and with a bit beyond the batch.
 
-    None, no words, zero words and the bit beyond the batch leave no message. The others leave one, most or all.
+    None, () and (0,) acknowledge all messages. The other valid ones leave at least one message.
     """
     everything = 2**size - 1
     masks = [everything & ~1, everything >> 1, everything & ~2, 1, 1 << size - 1, everything & ~5, everything & ~3]
@@ -104,15 +103,15 @@ def lists_near(sizes: tuple[int, ...], first: int, known: tuple[Position, ...]) 
 
 @lru_cache(maxsize=1024)
 def lists_spread(sizes: tuple[int, ...], ledgers: tuple[int, ...], furthest: int) -> Lists:
-    """Returns lists with one ack, of the three entries from the furthest acked one on, or of the entry 34 after it.
+    """Returns lists with one ack: of the entry `furthest` (`lists`), or of the entry that is 1, 2 or 34 entries later.
 
-    Such acks move through the backlog with gaps, and leave many ranges and ack sets. When they have reached the end of
-    the backlog, the next ones are in its middle. Acks of whole entries are the most frequent.
+    Such acks move through the backlog with gaps, and leave many ranges and ack sets. At the end of the backlog, the
+    entry `furthest // 2` replaces `furthest`. Acks of whole entries are the most frequent.
     """
     start = furthest if furthest + 2 < sum(ledgers) else furthest // 2
     numbers = [n for n in (start, start + 1, start + 2, start + 2, start + 34) if n < sum(ledgers)]
     found = [(position_of(ledgers, n), sizes[n % len(sizes)]) for n in numbers]
-    return tuple([each for at, size in found for each in (*singles(at, size), *[(Ack(at, None),)] * 8)])
+    return tuple([each for p, size in found for each in (*singles(p, size), *[(Ack(p, None),)] * 8)])
 
 
 def lists(cfg: Config, s: State) -> Lists:
@@ -123,19 +122,20 @@ def lists(cfg: Config, s: State) -> Lists:
     first, ledgers = max(s.acks.first_unacked - 1, 0), s.ledgers
     found = lists_near(cfg.batch_sizes, first % len(cfg.batch_sizes), near(ledgers, s.acks.first_unacked))
     if cfg.entries >= _LONG_BACKLOG and len(found) > 1:
+        # after the last individually deleted entry, or at the last ack set, whichever is further; otherwise `first`
         furthest = max(s.acks.deleted.bit_length(), s.acks.partial[-1].entry if s.acks.partial else first)
         found += lists_spread(cfg.batch_sizes, ledgers, furthest)
     ack_of_next = Ack(Position(len(ledgers), ledgers[-1]), None)
-    if len(found) == 1:  # only the empty list: there is no entry near the mark-delete position
+    if len(found) == 1:  # only the empty list: the topic has no entry
         return (), (ack_of_next,)
-    last, other = found[-1], found[1]
+    last_list, first_list = found[-1], found[1]
     return (
         *found,
         (ack_of_next,),
-        (*last, ack_of_next),
-        (*other, ack_of_next),
-        (ack_of_next, *last),
-        (*other, *last, ack_of_next),
+        (*last_list, ack_of_next),
+        (*first_list, ack_of_next),
+        (ack_of_next, *last_list),
+        (*first_list, *last_list, ack_of_next),
     )
 
 
@@ -184,8 +184,8 @@ def queued(s: State) -> int:
     return len(s.queued)
 
 
-def at(entry: int, ack_set: AckSet | None = None) -> Ack:
-    """Returns an individual ack in the first ledger."""
+def ack(entry: int, ack_set: AckSet | None = None) -> Ack:
+    """Returns an individual ack of an entry of the first ledger."""
     return Ack(Position(1, entry), ack_set)
 
 
@@ -206,7 +206,7 @@ SMOKE = Scope(
     ),
     settings={"batch_sizes": (2, 1), "entries": 2, "max_ranges": 1, "max_ack_sets": 1},
     domains={
-        "acks": (*[(at(0, each),) for each in SETS_OF_TWO], (at(1),), (at(1), at(2))),
+        "acks": (*[(ack(0, each),) for each in SETS_OF_TWO], (ack(1),), (ack(1), ack(2))),
         "position": (Position(1, 0), Position(1, 1), Position(1, 2)),
         "ack_set": (None, (2,)),
         "stored_in_metadata": (False,),
@@ -222,7 +222,7 @@ SMOKE = Scope(
         "acks": "each entry, each message of the first one, and a list with a position after the last entry",
         "position": "both entries, and the position after them",
         "ack_set": "none, and one that leaves the second message",
-        "stored_in_metadata": "false: a write fails at the cursor ledger and the metadata store; true equals success",
+        "stored_in_metadata": "false: a write fails at both stores; true equals success if recovery reads ack sets",
         "write_survives": "both: the write in flight is durable or lost",
         "queued": "one operation; excludes the order of several",
     },
@@ -232,7 +232,7 @@ CI = SMOKE.changed(
     actions=tuple(batch_acks.actions),
     settings={"entries": 0, "max_ack_sets": 0, "max_ranges_in_metadata": 0},
     domains={
-        "acks": ((at(0, (2,)),), (at(0, (1,)), at(1)), (at(2),), (Ack(Position(2, 0), None),)),
+        "acks": ((ack(0, (2,)),), (ack(0, (1,)), ack(1)), (ack(2),), (Ack(Position(2, 0), None),)),
         "position": (Position(1, 0), Position(1, 1), Position(2, 0)),
         "stored_in_metadata": (True, False),
         "batch_acks": (True, False),
@@ -240,8 +240,8 @@ CI = SMOKE.changed(
     bounds={"entries": 3, "ledgers": 2, "queued": 0},
     reasons={
         "actions": "all actions of the model",
-        "entries": "none at the start, at most three: two ranges after the mark-delete position",
-        "max_ranges": "one: three entries can have two ranges",
+        "entries": "none at the start, at most three: enough for two ranges, one in each ledger",
+        "max_ranges": "one: three entries in two ledgers can have two ranges",
         "max_ack_sets": "none: ack sets in records are in the other scopes",
         "max_ranges_in_metadata": "zero: with a range the cursor ledger is used, without a range the metadata store",
         "acks": "the first message of entry 0; its second one with entry 1; entry 2; an entry of the second ledger",
@@ -256,13 +256,13 @@ CI = SMOKE.changed(
 QUEUE = SMOKE.changed(
     actions=tuple(name for name in SMOKE.actions if name != "ack_cumulative"),
     domains={
-        "acks": ((at(0, (2,)),), (at(0, (1,)),), (at(1),)),
+        "acks": ((ack(0, (2,)),), (ack(0, (1,)),), (ack(1),)),
         "position": (Position(1, 0), Position(1, 2)),
         "reset.ack_set": (None,),
     },
     bounds={"queued": 2},
     reasons={
-        "actions": "operations that are queued, the reads and writes before them, and crashes",
+        "actions": "those of the scope smoke; excludes cumulative acks, because individual acks make the cursor dirty",
         "acks": "each message of the first entry, and the second entry",
         "position": "the first entry, and the position after the last one",
         "reset.ack_set": "none; resets with an ack set are in the scope smoke",
@@ -273,7 +273,7 @@ QUEUE = SMOKE.changed(
 NIGHTLY = SMOKE.changed(
     settings={"batch_sizes": (2,), "entries": 3},
     domains={
-        "acks": tuple((at(entry, each),) for entry in range(3) for each in SETS_OF_TWO),
+        "acks": tuple((ack(entry, each),) for entry in range(3) for each in SETS_OF_TWO),
         "position": (Position(1, 0), Position(1, 1), Position(1, 3)),
     },
     bounds={"queued": 0},
@@ -308,7 +308,7 @@ def from_tla(cfg: Config, variables: Mapping[str, Any]) -> State:
 
 
 def reset_of(ticket: int, each: Mapping[str, Any]) -> Reset:
-    """Returns the reset of a record of the twin, with this ticket."""
+    """Returns the reset that corresponds to a reset of the twin (`each`), with this ticket."""
     found: Reset = as_model(Reset, each, ticket=ticket)
     return found
 
@@ -317,7 +317,7 @@ def reset_of(ticket: int, each: Mapping[str, Any]) -> Reset:
 
 
 def first_unacked_entry_is_deleted(_cfg: Config, s: State) -> State | None:
-    """The entry after the mark-delete position is deleted individually."""
+    """The entry after the mark-delete position is deleted individually, in addition to at least one other entry."""
     return (
         s._replace(acks=s.acks._replace(deleted=s.acks.deleted | 1 << s.acks.first_unacked)) if s.acks.deleted else None
     )
