@@ -1,17 +1,16 @@
 """Active cursors of a managed ledger, as an order-statistics container (PIP-430).
 
-Implements the `reference` rules and all settings of `model/active_cursors`. A cursor with a position is tracked. The
-positions of the tracked cursors are keys of an order, duplicates included:
+Implements the `reference` rules and all settings of `model/active_cursors`. A cursor with a position is tracked. An
+`Order` has the positions of the tracked cursors as keys, duplicates included. The keys are sorted, in blocks:
 
-    order     the sorted keys, in blocks
     move      two binary searches find the old key. A new key between the old key's neighbours in the block replaces the
               old key; otherwise the old key is removed and the new key is added
     rank      the number of cursors at a position or before it: the sum of the sizes of the earlier blocks, and a binary
               search in the block of the position
     slowest   the first key
 
-In the costs, n is the number of tracked cursors. A dictionary operation counts as one step. So does moving in memory
-the keys of a block (about n/64), or the references to the blocks.
+In the costs, n is the number of tracked cursors. Each of these counts as one step: a dictionary operation, shifting
+the keys of one block in memory (about n/64 keys), shifting the references to the blocks.
 """
 
 from __future__ import annotations
@@ -24,8 +23,8 @@ from model.active_cursors.machine import Config, Cursor, Found, Slowest, State
 from model.machine import Failed, Refused
 from model.positions import Position
 
-#: The capacity of a block is `_LEAST_CAPACITY` keys, plus one for every `_BLOCKS` keys in total. A block that exceeds
-#: its capacity when a key is added is split in half.
+#: With n keys, the capacity of a block is `_LEAST_CAPACITY + n // _BLOCKS`: a large order has about `_BLOCKS` blocks or
+#: more. A block that exceeds the capacity when a key is added is split in half.
 _LEAST_CAPACITY, _BLOCKS = 4, 64
 #: The key of a position is one number, ledger id * 2**64 + entry id, if the entry id is from -_HALF to _HALF - 1.
 _HALF = 2**63
@@ -104,7 +103,7 @@ class Order:
         return _LEAST_CAPACITY + self._total // _BLOCKS
 
     def _take(self, at: int, index: int) -> None:
-        """Removes a key of block `at`. Joins it with a neighbour if both together have at most half the capacity."""
+        """Removes a key of block `at`. Joins the block with a neighbour if together they fill at most half a block."""
         self._total -= 1
         block = self._blocks[at]
         del block[index]
@@ -152,7 +151,8 @@ class Order:
 class Slot:
     """An active cursor and its key in the order; the key is None for an untracked cursor.
 
-    `cursor` is the name. `object` is the number of the cursor object: a name that is added again gets a new object.
+    `cursor` is the cursor's name, an integer. `object` is the number of the cursor object: a name that is added again
+    gets a new object.
     """
 
     __slots__ = ("cursor", "durable", "key", "object", "position")
@@ -294,7 +294,7 @@ class ActiveCursors:
 
     def should_cache_added_entries(self) -> bool:
         """Returns whether added entries are cached: cursors exist, or the grace period is not over. O(1)."""
-        # with 0 or less, there is no grace period
+        # a `grace_ms` of 0 or less switches the grace period off
         return bool(self._cursors) or 0 < self.cfg.grace_ms > self.now_ms - self._last_removal_ms
 
     def advance(self, millis: int) -> None:

@@ -229,7 +229,7 @@ def test_discarded_read_counts_as_read_in_shipped_versions() -> None:
     """All consumers leave while an entry is read. None has received the entry, and the cursor will read it again."""
     calls = (*joining(0), *joining(1), ("add_entry",), ("read_more_entries", 0), ("disconnect", 0, 0))
     calls = (*calls, ("connect", 0, 0), ("dispatch", 0, "normal"))
-    for cfg, left in ((SHARED, 2), (SHARED._replace(discarded_read_marks_read=True), 1)):
+    for cfg, left in ((SHARED, 2), (SHARED._replace(discard_lowers_count=True), 1)):
         assert counts(run(cfg, *calls)) == {(0, 0): left}
 
 

@@ -41,7 +41,7 @@ CONSTANTS
   grace_ms, ttl_ms, max_requeue_times, extend_ttl_of_recently_accessed, max_bytes, watermark, backlogged_threshold,
   min_backlog_cursors, min_backlog_entries, max_backlog_between, read_batch, look_ahead,
   \* Rules on which versions differ.
-  discarded_read_marks_read, replay_raises_count, replay_order, discards_cancelled_replay_read, limits_look_ahead,
+  discard_lowers_count, replay_raises_count, replay_order, discards_cancelled_replay_read, limits_look_ahead,
   backlog_check_activates_without_consumers,
   \* The values of the actions' arguments.
   subscription, consumer, permits, success, kind, position, millis
@@ -233,7 +233,7 @@ RECURSIVE Discarded(_, _, _)
 Discarded(c, owner, positions) ==
   IF positions = {} THEN c
   ELSE LET p == First(positions)
-           New(n) == IF discarded_read_marks_read THEN EC!MarkedRead(n) ELSE n
+           New(n) == IF discard_lowers_count THEN EC!MarkedRead(n) ELSE n
            Rest(left) == Discarded(left, owner, positions \ {p})
        IN With(Released(c, <<owner, NumberOf(p)>>, New), Rest)
 

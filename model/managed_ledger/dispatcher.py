@@ -233,8 +233,8 @@ def answered(cfg: Config, s: State, subscription: int, kind: Kind, answer: Answe
 
 
 def discard(cfg: Config, s: State, entries: tuple[ReadEntry, ...]) -> State:
-    """Releases the entries of a discarded read. Only with `discarded_read_marks_read`, their counts fall by 1."""
-    change = ranges.marked_read if cfg.discarded_read_marks_read else ranges.unchanged
+    """Releases the entries of a discarded read. Only with `discard_lowers_count`, their counts fall by 1."""
+    change = ranges.marked_read if cfg.discard_lowers_count else ranges.unchanged
     for each in entries:
         caches, _ = ranges.change_read_count(s.caches.ranges, each.copy, change, keep_copy=False)
         s = s._replace(caches=s.caches._replace(ranges=caches))

@@ -555,7 +555,7 @@ without_counts = managed_ledger.profile(
     Config(counts_reads=False),
 )
 
-SHIPPED = Config(discarded_read_marks_read=True, replay_order="any_of_key", discards_cancelled_replay_read=False)
+SHIPPED = Config(discard_lowers_count=True, replay_order="any_of_key", discards_cancelled_replay_read=False)
 
 pulsar_4_1 = managed_ledger.release("4.1", "4.2", rules=SHIPPED, about="the dispatchers as read in 3.0 to 4.1")
 pulsar_5_0 = managed_ledger.release("5.0", rules=SHIPPED, about="the dispatchers of pulsar-4.1; other defaults")

@@ -38,8 +38,8 @@ class Config(NamedTuple):
     eviction_task: Literal["immediate", "queued"] = "queued"
 
     #: whether the cache uses expected read counts (PIP-430). "With counts" means that this setting is on, "without
-    #: counts" that it is off. Without counts, an added entry has no count, and a cached entry from storage has the
-    #: count 1
+    #: counts" that it is off. Without counts, an added entry has no count. An entry that is cached from storage has
+    #: the count 1, instead of a number of cursors
     counts_reads: Annotated[bool, Setting("cacheEvictionByExpectedReadCount", (("4.1", True),))] = True
     #: without counts: whether the entries before the slowest mark-delete position of the active cursors are invalidated
     #: (true), or the entries before their slowest read position (false)
@@ -70,7 +70,7 @@ class Config(NamedTuple):
     max_bytes: Annotated[
         int, AtLeast(0), Setting("managedLedgerCacheSizeMB", "a fifth of direct memory, at least 64 MB")
     ] = 134_217_728
-    #: fraction of the maximum size down to which a size pass evicts (`doEvictToWatermarkWhenOverThreshold`)
+    #: `doEvictToWatermarkWhenOverThreshold` evicts entries of an almost full cache down to this fraction of `max_bytes`
     watermark: Annotated[float, Between(0, 1), Setting("managedLedgerCacheEvictionWatermark", 0.9)] = 0.9
     #: without counts: `checkBackloggedCursors` deactivates a cursor with at least this backlog
     #: (`dispatcher.unread_entries`)
@@ -97,7 +97,7 @@ class Config(NamedTuple):
     ] = 20_000
 
     #: whether discarding a read lowers the counts of its entries, although they were not sent
-    discarded_read_marks_read: Annotated[
+    discard_lowers_count: Annotated[
         bool,
         Rule(
             Origin.READ,
@@ -178,12 +178,12 @@ class ReadEntry(NamedTuple):
 class Read(NamedTuple):
     """A read of a dispatcher. It is outstanding from its start until its entries are dispatched or discarded."""
 
-    #: numbers of the pending requests to the entry cache; a normal read makes one request, a replay read one for each
-    #: entry
+    #: numbers of the pending requests to the entry cache; a normal read makes one, a replay read one for each entry
     requests: tuple[int, ...]
     entries: tuple[ReadEntry, ...]  # entries that complete requests returned, by position
-    #: shouldRewindBeforeReadingOrReplaying: whether the cursor is rewound at the end of the read. A read ends in
-    #: `dispatch` or, if a request failed, when no request is pending
+    #: shouldRewindBeforeReadingOrReplaying: whether the last consumer left during the read, or `machine.restart` was
+    #: called. If so, the end of the read rewinds the cursor. A read ends in `dispatch` or, if a request failed, when no
+    #: request is pending
     cancelled: bool
     failed: bool  # whether a request failed
     #: minReplayedPosition: first position of the replay queue when the read began; None if the queue was empty or
@@ -320,9 +320,9 @@ def exists(s: State, position: Position) -> bool:
 
 
 def valid_from(s: State, position: Position) -> Position:
-    """Returns the first position, from a given position on, that has an entry or will get the next added entry.
+    """Returns the position, moved to the start of the next ledger if necessary.
 
-    For a position in a deleted ledger, or past the end of a closed ledger, the result is the start of the next ledger.
+    A position is moved if it is in a deleted ledger, or past the end of a closed ledger.
     `getNextValidPosition(p)` is `valid_from(s, following(p))`; a read starts at `valid_from(s, read_position)`.
     """
     for each in s.ledgers:

@@ -103,7 +103,7 @@ from model.pending_acks.state import (
     messages_of,
     start,
     with_individual_acks,
-    without_pending_state,
+    without_memory,
     without_prefix,
 )
 from model.values import AtLeast
@@ -387,7 +387,7 @@ def stopped(cfg: Config, s: State, status: Literal["error", "closed"]) -> tuple[
     failed = tuple(
         [Reply(request.number, "failed") for request in (*s.accept_queue, *s.buffer) if request.number != INTERNAL]
     )
-    return without_pending_state(cfg, s)._replace(status=status, accept_queue=(), buffer=()), failed
+    return without_memory(cfg, s)._replace(status=status, accept_queue=(), buffer=()), failed
 
 
 def with_indexed_entry(cfg: Config, s: State, entry: LogEntry, log_position: int) -> tuple[State, int]:
@@ -621,7 +621,7 @@ def crash(cfg: Config, s: State, survive: Number) -> Step[State, None]:
     if survive > len(s.in_flight):
         return refused(s, "not_enabled", f"fewer than {survive} entries are in flight")
     durable = tuple([tuple([request.record for request in entry]) for entry in s.in_flight[:survive]])
-    restarted = without_pending_state(cfg, s)._replace(status="none", accept_queue=(), buffer=(), in_flight=())
+    restarted = without_memory(cfg, s)._replace(status="none", accept_queue=(), buffer=(), in_flight=())
     return restarted._replace(cursor=s.durable_cursor, log=s.log + durable, read_position=0), None
 
 

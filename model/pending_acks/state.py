@@ -42,7 +42,7 @@ class Config(NamedTuple):
     ] = True
     #: whether records are buffered and share a log entry
     batched_writes: Annotated[bool, Setting("transactionPendingAckBatchedWriteEnabled", False)] = True
-    #: lowest number of records at which the log index gets its first key
+    #: the log index gets its first key at the first log entry with acks that reaches this number of records
     min_lag: Annotated[int, AtLeast(1), Setting("transactionPendingAckLogIndexMinLag", 500)] = 500
     #: maximum of the `LogIndexLagBackoff`; None: no maximum (`MLPendingAckStore` passes `Long.MAX_VALUE`)
     max_lag: Annotated[int, AtLeast(1)] | None = None
@@ -97,14 +97,15 @@ class Config(NamedTuple):
         ),
     ] = "fail_handle"
     #: Whether a commit or abort applies to the pending acks of both types that its transaction has when the record
-    #: becomes durable. Otherwise it applies to the acks of one type, which the handle determines just before it appends
-    #: the record: Cumulative if the transaction has the pending cumulative ack. If another transaction has that ack, a
-    #: commit completes without a record, and an abort gets the type Cumulative.
+    #: becomes durable. Otherwise it applies to the acks of one type, which the handle chooses just before it appends
+    #: the record: Individual if no cumulative ack is pending, Cumulative if the transaction has the pending cumulative
+    #: ack. If another transaction has that ack, a commit completes without a record and without effect, and an abort
+    #: gets the type Cumulative: the individual acks of its transaction stay pending.
     commit_and_abort_cover_both_types: Annotated[
         bool, Rule(Origin.READ, {False: "PendingAckHandleImpl.internal{CommitTxn,AbortTxn}, master 2026-07"})
     ] = True
-    #: Whether a batch-index ack conflicts if the entry is pending as a whole; otherwise, with `conflict_check`
-    #: "after_append", the ack's future never completes.
+    #: Whether a batch-index ack conflicts if the entry is pending as a whole. Otherwise, the ack's future never
+    #: completes (`conflict_check` "after_append"), or the ack becomes pending ("before_append").
     batch_index_of_pending_entry_conflicts: Annotated[
         bool, Rule(Origin.READ, {False: "PositionAckSetUtil.isAckSetOverlap with a null ack set, master 2026-07"})
     ] = True
@@ -124,19 +125,18 @@ class Config(NamedTuple):
     empty_ack_set_acks_entry: Annotated[
         bool, Rule(Origin.READ, {False: "ManagedCursorImpl.asyncDelete before apache/pulsar#24406"})
     ] = True
-    #: Which transactions with pending acks a low watermark aborts, and when. `all`: all transactions with an id at or
-    #: below the low watermark, after any commit or abort. `from_first`: only after a commit or abort of individual
-    #: acks, and only the first transaction in the order of `State.individual_acks`, if its id is at or below the low
-    #: watermark. Its abort is followed by the check of the next transaction.
+    #: Which transactions with pending acks a low watermark aborts, and when. `all`: after any commit or abort, all
+    #: transactions with an id at or below the low watermark. `from_first`: after a commit or abort of individual acks,
+    #: the first transaction of `State.individual_acks`, if its id is at or below the low watermark. When this abort is
+    #: applied, the new first transaction is checked in the same way.
     low_watermark_aborts: Annotated[
         Literal["all", "from_first"],
         Rule(Origin.READ, {"from_first": "PendingAckHandleImpl.handleLowWaterMark, master 2026-07"}),
     ] = "all"
-    #: Whether a replay starts after the log's mark-delete position; otherwise it starts at the read position of the
-    #: log's cursor. We assume that a broker keeps this cursor until it crashes. So when the handle is reopened, the
-    #: read position is after the entries that the earlier replay has read. The new replay skips these entries. If there
-    #: is no later entry, the new replay waits forever (#16240; #26368 after a ledger was trimmed). Since #26369, a
-    #: replay does not wait; we assume that it then reads every entry after the log's mark-delete position.
+    #: Whether a replay starts after the log's mark-delete position (assumed since #26369); otherwise it starts at the
+    #: read position of the log's cursor. We assume that a broker keeps this cursor until it crashes. So the replay of a
+    #: reopened handle skips the entries that an earlier replay has read. If there is no later entry, the replay waits
+    #: forever (#16240; #26368 after a ledger was trimmed).
     replay_rewinds: Annotated[
         bool, Rule(Origin.READ, {False: "MLPendingAckStore.PendingAckReplay before apache/pulsar#26369"})
     ] = True
@@ -149,10 +149,10 @@ class Config(NamedTuple):
     failed_reads_are_bounded: Annotated[
         bool, Rule(Origin.READ, {False: "MLPendingAckStore.FillEntryQueueCallback.readEntriesFailed, master 2026-07"})
     ] = True
-    #: Which acks a replay drops because the cursor has them. `acked_positions`: a position of an individual ack, if the
-    #: persisted cursor has acknowledged all messages that are acked there; a cumulative ack, if its entry is at or
-    #: before the persisted mark-delete position. `record`: the whole record, if one of its positions conflicts with
-    #: the cursor in memory.
+    #: Which acks a replay drops because the cursor has them. `acked_positions`: each position of an individual ack
+    #: whose messages are all acknowledged in the persisted cursor, and a cumulative ack whose entry is at or before the
+    #: persisted mark-delete position. `record`: the whole record, if one of its positions conflicts with the cursor in
+    #: memory.
     replay_drops: Annotated[
         Literal["acked_positions", "record"],
         Rule(Origin.READ, {"record": "PendingAckHandleImpl.handleIndividualAckRecover, master 2026-07"}),
@@ -203,7 +203,7 @@ class LogRecord(NamedTuple):
     """A record of the log (`PendingAckMetadataEntry`). A cumulative ack has one position."""
 
     op: Literal["ack", "commit", "abort"]
-    cumulative: bool  # whether the ack type is Cumulative; of a queued commit or abort, the type is not determined yet
+    cumulative: bool  # whether the ack type is Cumulative; False in a commit or abort that waits in `accept_queue`
     txn: int
     acks: tuple[PositionAck, ...]  # empty for a commit or abort
 
@@ -260,7 +260,7 @@ class State(NamedTuple):
     in_flight: tuple[tuple[Request, ...], ...]  # log entries that are being appended
     individual_acks: tuple[TxnAcks, ...]  # memory: in order of first acks (`individualAckOfTransaction`)
     cumulative_ack: CumulativeAck | None  # memory (`cumulativeAckOfTransaction`)
-    low_watermark: int  # memory: the highest low watermark of a commit or abort (`lowWaterMarks`)
+    low_watermark: int  # memory: the highest low watermark that a commit or abort applied (`lowWaterMarks`)
     next_request: int
 
 
@@ -325,7 +325,7 @@ def with_ack(cfg: Config, acks: Acks, ack: PositionAck) -> Acks:
         return acks
     if acks_whole_entry(cfg, ack.ack_set):
         return with_entry_deleted(acks, ack.entry)
-    if ack.ack_set is None or not cfg.batch_index_acks:  # an ack set None was handled above
+    if ack.ack_set is None or not cfg.batch_index_acks:  # the test of None is for mypy only
         return acks
     return with_ack_set(_cursor_config(cfg.batch_sizes), acks, ack.entry, ack.ack_set)
 
@@ -338,11 +338,11 @@ def with_individual_acks(cfg: Config, acks: Acks, individual: tuple[PositionAck,
 
 
 def with_cumulative_ack(cfg: Config, acks: Acks, ack: PositionAck) -> Acks:
-    """Returns the cursor with a cumulative ack.
+    """Returns the cursor with a cumulative ack: the entries before the ack's entry are deleted.
 
-    The mark-delete position advances to the entry of the ack or, if the ack is inside a batch, to the entry before.
+    The ack's entry is acked as by an individual ack. Then the mark-delete position advances over deleted entries.
     """
-    # the first entry after the new mark-delete position
+    # the ack deletes every entry before `first`
     first = ack.entry + acks_whole_entry(cfg, ack.ack_set)
     acks = with_mark_delete_at(acks, first) if first > acks.first_unacked else acks
     return with_individual_acks(cfg, acks, (ack,))
@@ -364,7 +364,7 @@ def without_prefix(s: State, count: int) -> State:
     return s._replace(log=s.log[count:], read_position=read, replayed=replayed)
 
 
-def without_pending_state(cfg: Config, s: State) -> State:
+def without_memory(cfg: Config, s: State) -> State:
     """Returns the state without the handle's memory and without the progress of a replay.
 
     Without `replay_rewinds`, the read position of the log's cursor stays.
