@@ -201,7 +201,8 @@ def insert_adds_absent_entry_below_maximum(cfg: Config, before: State, event: Ev
 def invalidation_removes_exactly_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An invalidation removes exactly the entries of its range.
 
-    The range is the positions before the argument, one ledger, or one cache; `clear_all` removes all entries.
+    The range is the positions before the argument, the positions from entry 0 of a ledger to entry 0 of the next one
+    (without it), or one cache; `clear_all` removes all entries.
     """
     asked = event.arguments
 
@@ -212,7 +213,9 @@ def invalidation_removes_exactly_its_range(cfg: Config, before: State, event: Ev
             return True
         if event.name == "invalidate_entries_before":
             return not (-1, 0) <= e.position < asked["position"]
-        return bool(event.name == "invalidate_ledger" and e.position.ledger != asked["ledger"])
+        if event.name == "invalidate_ledger":
+            return not (asked["ledger"], 0) <= e.position < (asked["ledger"] + 1, 0)
+        return False
 
     return all(
         entries_of(after.caches[c]) == tuple(e for e in entries_of(held) if stays(c, e))

@@ -479,3 +479,13 @@ def test_a_property_that_hangs_is_not_blamed_on_a_call(
     assert violation.cause == Cause(Kind.HANG, "property")
     assert violation.calls[-1].action == "take"
     assert violation.difference.message.startswith("hangs_at_a_step" if of_step else "hangs_in_a_state")
+
+
+def test_a_failure_of_a_seeded_bug_comes_from_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seeded bug has its own copies of the classes, and its call has such an object as an argument."""
+    monkeypatch.setattr("fuzz.explore.search.WORTH_SHARING", 2)
+    bug = find_mutant("ack-set-replaces-previous-one")
+    broken = seed_bug(bug)
+    scope = replace(broken.scopes["smoke"], actions=("ack_individual", "flush", "written"))
+    found = [explore(Space(broken, bug.profile, scope), jobs=jobs).violations for jobs in (1, 2)]
+    assert [str(each.cause) for each in found[0]] == [str(each.cause) for each in found[1]] != []

@@ -11,7 +11,9 @@ from fuzz.run.call import Call
 from fuzz.run.pair import Pair
 from fuzz.run.stateful import stateful_test
 from fuzz.subject import find_subject
+from fuzz.subjects.legacy_manager import most_bytes_with_different_shares
 from fuzz.target import resolve
+from invariants.legacy_manager import entries_of, invalidation_removes_exactly_its_range
 from invariants.properties import Event
 from model import legacy_manager as m
 from model.cache_metrics import COUNTERS, ENTRIES, USED_SIZE
@@ -135,3 +137,19 @@ def test_every_counter_has_a_prometheus_metric() -> None:
     names = [each.name for each in (*COUNTERS.values(), ENTRIES, USED_SIZE)]
     assert len(set(names)) == len(names)
     assert all(name.startswith("pulsar_ml_cache_") for name in names)
+
+
+def test_invalidation_of_a_ledger_ends_at_entry_0_of_the_next_one() -> None:
+    """An entry with a negative id is before entry 0 of its ledger, and so in the range of the ledger before."""
+    cfg = Config(caches=1)
+    before, _ = m.insert(cfg, m.start(cfg), 0, Position(2, -1), 9)
+    after, outcome = m.invalidate_ledger(cfg, before, 0, 1)
+    assert entries_of(after.caches[0]) == ()
+    event = Event("invalidate_ledger", {"cache": 0, "ledger": 1}, outcome)
+    assert invalidation_removes_exactly_its_range.holds(cfg, before, event, after)
+    assert not invalidation_removes_exactly_its_range.holds(cfg, before, event, before)
+
+
+def test_shares_of_terabytes_are_compared_for_a_few_numbers_of_bytes_only() -> None:
+    assert most_bytes_with_different_shares(3, 2) <= 5
+    assert most_bytes_with_different_shares(1 << 50, 1) in (0, *range((1 << 50) - 1000, (1 << 50) + 2))

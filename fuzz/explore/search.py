@@ -214,6 +214,15 @@ class Space:
         first = len(self.fixed_moves)
         return [*fixed, *(each for each in enumerate(self.moves(state)[first:], first) if each[1][0] in names)]
 
+    def plain_call(self, call: Call) -> Call:
+        """Returns a call whose only argument has the arguments as plain data, by name."""
+        return Call(call.action, (self.machine.actions[call.action].named(call.arguments),))
+
+    def call_of(self, plain_call: Call) -> Call:
+        """Returns the call that `plain_call` was made from."""
+        [named] = plain_call.arguments
+        return Call(plain_call.action, self.machine.actions[plain_call.action].arguments(named, self.cfg))
+
     def form_after(self, state: Any, index: int) -> Any:
         """Returns the canonical form of the state after the move with this index in `moves`."""
         _, act, _, arguments = (self.fixed_moves if index < len(self.fixed_moves) else self.moves(state))[index]

@@ -6,7 +6,7 @@ provisional numbers. At the end of the batch, every process receives for each ne
 index of the transition and an encoding of the state. All processes sort the new states by parent and transition, and so
 give them the numbers that a single process would. If a process did not find a state itself, it computes the state by
 taking the transition. No state object is sent between processes: a seeded bug has its own copies of the classes
-(`fuzz/seeding.py`), which pickle cannot import.
+(`fuzz/seeding.py`), which pickle cannot import. For the same reason, the calls of failures are sent as plain data.
 
 The first process collects transitions and failures. The result does not depend on the number of processes.
 """
@@ -16,7 +16,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,6 +29,7 @@ from model.machine import BadValue
 
 if TYPE_CHECKING:
     from fuzz.explore.search import Failure, Progress, Search
+    from fuzz.run.call import Call
 
 #: States in a block.
 _BLOCK = 8
@@ -80,7 +81,7 @@ def run_shared(
             child_end.close()
             stack.callback(parent_end.close)
         while first < len(search.graph.states):
-            results = [member.expand(hang_seconds, progress), *[_received(parent_end) for parent_end, _ in pipes]]
+            results = [member.expand(hang_seconds, progress), *[_received(search, end) for end, _ in pipes]]
             hung = min((each.hung for each in results if each.hung is not None), default=None)
             found = [_with_earlier_parents(each.found, hung) for each in results]
             base = len(search.graph.states) - len(results[0].found)  # the number of the first new state of the batch
@@ -103,7 +104,7 @@ def _terminate(process: Any) -> None:
     process.join()
 
 
-def _received(pipe: Connection) -> BatchResult:
+def _received(search: Search, pipe: Connection) -> BatchResult:
     """Returns the result of another process. Raises that process's exception, and BadValue if the process has ended."""
     try:
         data = pipe.recv()
@@ -113,7 +114,13 @@ def _received(pipe: Connection) -> BatchResult:
         ) from None
     if isinstance(data, Exception):
         raise data
-    return BatchResult(*data)
+    result = BatchResult(*data)
+    return result._replace(failures=[_with_call(each, search.space.call_of) for each in result.failures])
+
+
+def _with_call(failure: Failure, convert: Callable[[Call], Call]) -> Failure:
+    """Returns the failure with its call, if it has one, converted to plain data or back."""
+    return failure if failure.call is None else failure._replace(call=convert(failure.call))
 
 
 def _forget_states(search: Search, first: int) -> None:
@@ -138,7 +145,9 @@ def _work(member: _Member, own: int, hang_seconds: float, pipe: Connection, othe
         each.close()  # `recv` reports that a process has ended only if no other process holds that process's connection
     try:
         while True:
-            pipe.send(tuple(member.expand(hang_seconds)))
+            result = member.expand(hang_seconds)
+            failures = [_with_call(each, member.search.space.plain_call) for each in result.failures]
+            pipe.send(tuple(result._replace(failures=failures)))
             found, hung = pipe.recv()
             if hung is not None:
                 break

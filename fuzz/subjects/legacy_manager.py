@@ -29,6 +29,10 @@ def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
     return edge, edge + 1, edge - 1, s.now_ns
 
 
+#: How many numbers of bytes to free are tried. Caches can have terabytes, because sizes of entries can be wide values.
+_TRIED = 1000
+
+
 def watermarks(cfg: Config, s: State) -> tuple[float, ...]:
     """Returns the watermark with which the queued task frees `bytes_with_different_shares`, or typical ones."""
     wanted = bytes_with_different_shares(s) if s.tasks else 0
@@ -54,7 +58,8 @@ def bytes_with_different_shares(s: State) -> int:
 def most_bytes_with_different_shares(larger: int, smaller: int) -> int:
     """Returns the largest number of bytes to free with which integers and doubles give different shares.
 
-    The arguments are the sizes of the two caches that share the bytes. Returns 0 if there is no such number.
+    The arguments are the sizes of the two caches that share the bytes. Tries the `_TRIED` largest numbers; returns 0 if
+    none of them is such a number.
     """
     total = larger + smaller
 
@@ -62,7 +67,7 @@ def most_bytes_with_different_shares(larger: int, smaller: int) -> int:
         sizes = (larger, smaller)
         return any(share_of(wanted, n, total, "integers") != share_of(wanted, n, total, "double") for n in sizes)
 
-    return next(filter(differs, range(total, 0, -1)), 0)
+    return next(filter(differs, range(total, max(0, total - _TRIED), -1)), 0)
 
 
 def situation(cfg: Config, s: State) -> str:

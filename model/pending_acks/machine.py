@@ -98,6 +98,7 @@ from model.pending_acks.state import (
     State,
     acked_messages,
     all_messages,
+    deleted_entries,
     last_acked_entry,
     log_index_backoff,
     messages_of,
@@ -653,9 +654,8 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
     `acknowledged` has only messages after the mark-delete position. `requests` counts also internal ones.
     """
-    # the entry after the last individually deleted one, and for each ack set the entry after it
-    after_acked = [s.cursor.deleted.bit_length(), *[p.entry + 1 for p in s.cursor.partial]]
-    entries = range(s.cursor.first_unacked, max(after_acked))
+    acked = {*deleted_entries(s.cursor), *[p.entry for p in s.cursor.partial]}
+    entries = sorted([n for n in acked if n >= s.cursor.first_unacked])
     cumulative = s.cumulative_ack
     return {
         "status": s.status,

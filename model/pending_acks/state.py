@@ -306,6 +306,11 @@ def acked_messages(cfg: Config, acks: Acks, entry: int) -> int:
     return 0 if remaining is None else all_messages(cfg, entry) & ~remaining
 
 
+def deleted_entries(acks: Acks) -> list[int]:
+    """Returns the individually deleted entries, in order."""
+    return [entry for entry, bit in enumerate(reversed(f"{acks.deleted:b}")) if bit == "1"]
+
+
 def messages_of(cfg: Config, ack: PositionAck) -> int:
     """Returns the mask of the messages that an ack is for."""
     return all_messages(cfg, ack.entry) & ~(ack.ack_set or 0)
