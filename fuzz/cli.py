@@ -335,7 +335,7 @@ def sut(
     """Test your own program: compare it with the model, over lines of JSON (see fuzz/README.md)."""
     from fuzz.campaign.worker import Spec
     from fuzz.commands import sut as command
-    from fuzz.sut.link import Limits
+    from fuzz.run.link import Limits
 
     if seconds is None and traces is None:
         seconds = 10.0

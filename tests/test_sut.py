@@ -22,10 +22,10 @@ from fuzz.report.finding import parse_trace
 from fuzz.run.checks import all_but
 from fuzz.run.finding import Cause, Kind, Misbehaved
 from fuzz.run.generate import plan_trace
+from fuzz.run.link import Limits, Link
 from fuzz.run.lockstep import Lockstep
 from fuzz.subject import subject_names
 from fuzz.sut.hunt import Hunted, Hunter, _is_hopeless, shrunk
-from fuzz.sut.link import Limits, Link
 from fuzz.sut.program import Hello, HelloCause, Program, Reply, _object, agrees, introduction, outcome_data
 from fuzz.target import Target, resolve
 from fuzz.trace.agreement import cause_of

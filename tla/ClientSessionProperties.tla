@@ -79,7 +79,7 @@ QueuedMessageIsNotSentAgain ==
 
 \* A message that the client drops whenever it arrives is acknowledged at the broker, or the next flush sends its ack.
 \* The client drops such messages only with `cumulative_ack_hides_for_ever`.
-HiddenMessageHasItsAck ==
+DroppedMessageIsAcknowledged ==
   0..consumer.covered \subseteq acked \cup consumer.grouped \cup (0..consumer.cumulative)
 
 -----------------------------------------------------------------------------

@@ -17,7 +17,7 @@ import msgspec
 
 from fuzz.platform.json import NotJSON, from_json, to_json
 from fuzz.run.finding import Kind, Misbehaved
-from fuzz.sut.link import Limits, Link, misbehaved, printable
+from fuzz.run.link import Limits, Link, misbehaved, printable
 
 _ROOT = Path(__file__).parents[2]
 #: The commands of the processes.

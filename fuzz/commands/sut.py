@@ -26,9 +26,9 @@ from fuzz.report.terminal import show_findings
 from fuzz.run.checks import all_but
 from fuzz.run.coverage import Total
 from fuzz.run.finding import Misbehaved
+from fuzz.run.link import Limits
 from fuzz.run.replay import replay
 from fuzz.sut.hunt import Hunted, Hunter, shrunk
-from fuzz.sut.link import Limits
 from fuzz.sut.program import VERSION, Hello, Program
 from fuzz.target import Target
 from fuzz.trace.agreement import replayer_of

@@ -10,6 +10,7 @@
     stateful          a Hypothesis state machine: an independent search
     linearize, gaps   whether recordings of concurrent threads, and recordings with gaps, agree with the model
     watchdog          ends a step that does not return
+    link              a child process that answers lines with lines, within limits (`sut` and `client`)
 
 `fuzz/target.py` says what the second side can be.
 """

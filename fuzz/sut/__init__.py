@@ -1,6 +1,5 @@
 """Tests a program of a user, the system under test, in lockstep with the model.
 
-    link       the process of the program, which answers lines with lines, within limits
     program    the protocol, and the program as the second side of a comparison
     hunt       runs traces on model and program
     serve      an adapter: a program that serves one of our implementations

@@ -24,8 +24,8 @@ from fuzz.platform.json import NotJSON, from_json, to_json
 from fuzz.run.call import Arguments
 from fuzz.run.compare import observation_difference, same
 from fuzz.run.finding import Cause, Difference, Kind, Misbehaved
+from fuzz.run.link import Limits, Link, misbehaved, printable
 from fuzz.subject import Subject
-from fuzz.sut.link import Limits, Link, misbehaved, printable
 from model.machine import BadValue, Failed, Machine, Refused, plain
 from model.values import AnyOrder, describe
 
