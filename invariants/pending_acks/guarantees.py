@@ -322,9 +322,8 @@ def acknowledgement_is_permanent(cfg: Config, before: State, event: Event, after
         if old is new or (event.name == "crash" and old is before.cursor):
             continue
         # the entries after the mark-delete position that may have acknowledged messages
-        entries = range(
-            old.first_unacked, max(old.deleted.bit_length(), *[p.entry + 1 for p in old.partial], old.first_unacked)
-        )
+        deleted = [entry for entry, bit in enumerate(reversed(f"{old.deleted:b}")) if bit == "1"]
+        entries = [n for n in (*deleted, *[p.entry for p in old.partial]) if n >= old.first_unacked]
         lost = any(acknowledged(cfg, old, n) & ~acknowledged(cfg, new, n) for n in entries)
         if new.first_unacked < old.first_unacked or lost:
             return False
