@@ -452,7 +452,7 @@ def test_the_command_says_what_there_is_to_ask(brokerproof: Any) -> None:
 
 def test_the_command_shows_a_person_what_was_shown(brokerproof: Any) -> None:
     ran = brokerproof("prove", "legacy_cache")
-    assert ran.code == 0
+    assert ran.code == 0, ran.err
     assert "legacy-shares-are-within  proved by Z3" in ran.out
     assert "control" not in ran.out
     assert ran.err == ""
