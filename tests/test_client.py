@@ -292,7 +292,7 @@ def test_a_driver_that_does_not_start_is_no_finding() -> None:
 HOSTILE = """
 import json, os, signal, sys, time
 request, answer = sys.argv[1:]
-answers = {"hello": "idle 1", "send": [], "results": []}
+answers = {"hello": "idle 1", "open": None, "send": [], "results": []}
 for line in sys.stdin:
     do = json.loads(line)["do"]
     reply = eval(answer) if do == request else json.dumps(answers.get(do, ""))

@@ -1,8 +1,8 @@
 """The real client, Pulsar's C++ client under Python, in a process of its own: `python -m fuzz.client.driver`.
 
 A request is a line of JSON on standard input: an object whose key `do` names a method of `Driver`, and whose other keys
-are the method's arguments. For each request the process writes one line of reply. Output of the client is discarded.
-The process ends by `os._exit`, because a thread of the client may still be blocked.
+are the method's arguments. For each request the process writes one line of reply: what the method returns. Output of
+the client is discarded. The process ends by `os._exit`, because a thread of the client may still be blocked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, BinaryIO, NamedTuple
+from typing import Annotated, Any, BinaryIO, NamedTuple
+
+import msgspec
 
 from fuzz.platform.json import from_json, to_json
 
@@ -28,6 +30,13 @@ METHODS = {
     "acknowledge_cumulative_id": ("acknowledge_cumulative", True),
     "negative_acknowledge": ("negative_acknowledge", False),
 }
+
+#: The number of a message, perhaps with leading zeros, in the longest form that `int` accepts.
+Payload = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,4300}$")]
+#: Payload, ledger, entry, batch index and redelivery count of a received message.
+Received = tuple[Payload, int, int, int, int]
+#: A call: kind, the monotonic times before and after it, ledger, entry, batch index, and the error or an empty string.
+Made = tuple[str, float, float, int, int, int, str]
 
 
 class Driver:
@@ -85,7 +94,7 @@ class Driver:
             self._results.append((payload, result, message_id))
             self._done.notify_all()
 
-    def results(self, count: int, seconds: float) -> list[tuple[str, str, str]]:
+    def results(self, count: int, seconds: float) -> list[tuple[Payload, str, str]]:
         """Waits for `seconds` at most until there are `count` callbacks. Returns all callbacks so far, in order."""
         with self._done:
             self._done.wait_for(lambda: len(self._results) >= count, seconds)
@@ -149,12 +158,9 @@ class Driver:
             return f"failed: {type(problem).__name__}"
         return ""
 
-    def receive(self, count: int, seconds: float, consumer: int = 0) -> list[list[Any]]:
-        """Receives up to `count` messages, each within `seconds`.
-
-        Returns payload, ledger, entry, batch index and redelivery count of each.
-        """
-        found = []
+    def receive(self, count: int, seconds: float, consumer: int = 0) -> list[Received]:
+        """Receives up to `count` messages, each within `seconds`."""
+        found: list[Received] = []
         for _ in range(count):
             try:
                 message = self.consumers[consumer].receive(max(1, int(seconds * 1000)))
@@ -162,8 +168,8 @@ class Driver:
                 break
             self.received[consumer].append(message)
             id_ = message.message_id()
-            numbers = [id_.ledger_id(), id_.entry_id(), id_.batch_index(), message.redelivery_count()]
-            found.append([message.data().decode("latin1").strip(), *numbers])
+            payload, redelivered = message.data().decode("latin1").strip(), message.redelivery_count()
+            found.append((payload, id_.ledger_id(), id_.entry_id(), id_.batch_index(), redelivered))
         return found
 
     def produce(self, count: int, one_by_one: bool) -> float:
@@ -199,15 +205,15 @@ class Driver:
             return f"failed: {type(problem).__name__}"
         return ""
 
-    def call(self, kind: str, indexes: list[int], consumer: int = 0, gap: float = 0.0) -> list[list[Any]]:
+    def call(self, kind: str, indexes: list[int], consumer: int = 0, gap: float = 0.0) -> list[Made]:
         """Calls a method of a consumer for each of the received messages `indexes`, one every `gap` seconds.
 
-        `kind` is a key of `METHODS`. Returns for each call its kind, the monotonic times before and after it, ledger,
-        entry, batch index, and the error or an empty string.
+        `kind` is a key of `METHODS`.
         """
         name, by_id = METHODS[kind]
         method = getattr(self.consumers[consumer], name)
-        made, start = [], time.monotonic()
+        made: list[Made] = []
+        start = time.monotonic()
         for number, index in enumerate(indexes):
             self.late = max(self.late, _sleep_until(start + number * gap))
             message = self.received[consumer][index]
@@ -216,9 +222,9 @@ class Driver:
                 method(self.pulsar.MessageId.deserialize(id_.serialize()) if by_id else message)
             except self.pulsar.PulsarException as problem:
                 error = type(problem).__name__
-            numbers = [id_.ledger_id(), id_.entry_id(), id_.batch_index()]
-            made.append([kind, before, time.monotonic(), *numbers, error])
-            self.late = max(self.late, made[-1][2] - before)
+            after = time.monotonic()
+            made.append((kind, before, after, id_.ledger_id(), id_.entry_id(), id_.batch_index(), error))
+            self.late = max(self.late, after - before)
         return made
 
     def pause(self, seconds: float) -> None:
@@ -235,11 +241,11 @@ class Driver:
         """Asks for the redelivery of all messages that are not acknowledged."""
         self.consumers[consumer].redeliver_unacknowledged_messages()
 
-    def close_consumer(self, consumer: int = 0) -> list[Any]:
-        """Closes a consumer. Returns the call in the form of `call`, with ledger 0, entry 0 and batch index -1."""
+    def close_consumer(self, consumer: int = 0) -> Made:
+        """Closes a consumer. Returns the call with ledger 0, entry 0 and batch index -1."""
         before = time.monotonic()
         self.consumers[consumer].close()
-        return ["close", before, time.monotonic(), 0, 0, -1, ""]
+        return "close", before, time.monotonic(), 0, 0, -1, ""
 
     def close(self) -> str:
         """Closes the client, then forgets it (`forget`). Returns an empty string, or the error."""

@@ -7,14 +7,16 @@ program that answers them can take its place.
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any, get_type_hints
 
 import msgspec
 
+from fuzz.client.driver import Driver
 from fuzz.platform.json import NotJSON, from_json, to_json
 from fuzz.run.finding import Kind, Misbehaved
 from fuzz.run.link import Limits, Link, misbehaved, printable
@@ -28,22 +30,11 @@ RUST_DRIVER = (sys.executable, "-m", "fuzz.client.rust_driver")
 #: The limit is long, so that a busy machine does not exceed it.
 _GRACE_SECONDS = 60.0
 
-#: A payload: the number of a message, perhaps with leading zeros, in the longest form that `int` accepts.
-_Payload = Annotated[str, msgspec.Meta(pattern="^[0-9]{1,4300}$")]
-#: Request -> type of the driver's reply. Replies to other requests are not used.
-_REPLIES: dict[str, Any] = {
-    "hello": str,
-    "create_producer": str,
-    "subscribe": str,
-    "send": list[tuple[int, str]],
-    "results": list[tuple[_Payload, str, str]],
-    "receive": list[tuple[_Payload, int, int, int, int]],
-    "call": list[tuple[str, float, float, int, int, int, str]],
-    "close_consumer": tuple[str, float, float, int, int, int, str],
-    "lateness": float,
-    "produce": float,
-    "consume": float,
-    "close": str,
+#: Request -> type of the driver's reply.
+_REPLIES = {
+    name: get_type_hints(method, include_extras=True)["return"]
+    for name, method in vars(Driver).items()
+    if inspect.isfunction(method) and not name.startswith("_")
 }
 
 
@@ -178,7 +169,7 @@ class Harness:
             reply = from_json(line)
             if isinstance(reply, dict) and "driver_failed" in reply:
                 raise DriverFailed(f"the driver failed at {do}: {reply['driver_failed']}")
-            msgspec.convert(reply, _REPLIES.get(do, Any))
+            msgspec.convert(reply, _REPLIES[do])
         except (NotJSON, msgspec.ValidationError) as problem:
             raise misbehaved(Kind.PROTOCOL, do, f"the reply is {printable(line, 80)}: {problem}") from None
         return reply

@@ -11,7 +11,7 @@ import importlib
 import importlib.metadata
 from typing import Any
 
-from fuzz.client.driver import main
+from fuzz.client.driver import Received, main
 
 
 class RustDriver:
@@ -52,14 +52,14 @@ class RustDriver:
         self._consumer = self._bridge.Consumer.from_config(self._endpoint(topic, subscription=subscription))
         return ""
 
-    def receive(self, count: int, seconds: float) -> list[list[Any]]:
+    def receive(self, count: int, seconds: float) -> list[Received]:
         """Receives and acknowledges up to `count` messages within `seconds`.
 
         Returns for each its payload, then ids and a count as of a first message: the interface does not show them.
         """
         messages = self._consumer.poll(count, int(seconds * 1000))
         self._consumer.commit()
-        return [[message.payload.decode(), 0, 0, -1, 0] for message in messages]
+        return [(message.payload.decode(), 0, 0, -1, 0) for message in messages]
 
 
 if __name__ == "__main__":
