@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import random
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -210,19 +209,12 @@ def test_threads_behind_a_lock_are_linearizable_and_a_lost_update_is_found(name:
     assert {verdict_of(each) for each in races} & {"order", "final"}
 
 
-def verdict_within(trace: Trace, seconds: float) -> str:
-    """Returns the verdict, or `undecided` if it took more processor time."""
-    started = time.process_time()
-    verdict = verdict_of(trace)
-    return verdict if time.process_time() - started <= seconds else "undecided"
-
-
-def verdict_of_corrupted(trace: Trace, seconds: float) -> str:
+def verdict_of_corrupted(trace: Trace) -> str:
     """Returns the verdict, or `possible` if the history has an order even with the replaced result."""
     found: list[Verdict] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fuzz.trace.agreement.linearize", lambda *a, **k: found.append(linearize(*a, **k)) or found[-1])
-        verdict = verdict_within(trace, seconds)
+        verdict = verdict_of(trace)
     return "possible" if verdict == "agrees" and is_order_of(trace, found[-1].order) else verdict
 
 
@@ -250,7 +242,7 @@ def test_a_wrong_order_of_a_history_is_no_order() -> None:
     trace = run_threads(resolve("active_cursors"), threads=2, calls_per_thread=40, seed=3)
     order = [Timed(each.span.thread, each.span.invoked, each.span.returned, each) for each in trace.operations]
     order.sort(key=lambda each: each.returned)
-    assert verdict_of_corrupted(trace, 10.0) == "possible"
+    assert verdict_of_corrupted(trace) == "possible"
     assert not is_order_of(trace, order[1:])
     assert not is_order_of(trace, order[::-1])
     wrong = corrupted(trace, 1)
@@ -261,12 +253,13 @@ def test_a_wrong_order_of_a_history_is_no_order() -> None:
 @pytest.mark.nightly
 @pytest.mark.parametrize("name", COMPONENTS)
 def test_long_histories_are_decided_and_corrupted_ones_refuted(name: str) -> None:
+    """The bound is the default budget of steps, not a time: a busy machine gives the same verdict."""
     count = 200
     recorded = [run_threads(resolve(name), threads=4, calls_per_thread=1000, seed=seed) for seed in range(count)]
-    verdicts = [verdict_within(each, 10.0) for each in recorded]
+    verdicts = [verdict_of(each) for each in recorded]
     assert set(verdicts) <= {"agrees", "undecided"}
     assert verdicts.count("agrees") >= 0.95 * count
-    of_corrupted = Counter(verdict_of_corrupted(corrupted(each, seed), 10.0) for seed, each in enumerate(recorded))
+    of_corrupted = Counter(verdict_of_corrupted(corrupted(each, seed)) for seed, each in enumerate(recorded))
     assert of_corrupted["possible"] <= 0.1 * count
     refuted = of_corrupted["order"] + of_corrupted["final"]
     assert refuted >= 0.99 * (count - of_corrupted["possible"]), of_corrupted
