@@ -490,7 +490,7 @@ OUTCOMES: dict[str, Callable[[Config, State, State, Any], object]] = {
 
 @always(cache_steps)
 def thread_continues_with_values_of_its_step(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a step, the thread goes on with the wrapper, the position and the bytes that the step found.
+    """After a step, the thread continues with the wrapper, the position and the bytes that the step found.
 
     A removal goes on to the next position. An insert goes on to schedule a task if the total is above the trigger and
     no eviction is in progress.

@@ -375,7 +375,7 @@ def insert_exceeded_maximum(cfg: Config, before: State, event: Event, after: Sta
 
 @sometimes(legacy_manager, on=("insert",), given=lambda cfg: cfg.eviction_task == "immediate")
 def insert_rejected_after_eviction_made_room(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An insert is rejected although the eviction that it ran itself has made room."""
+    """An insert is rejected although its own eviction has freed enough bytes."""
     return event.outcome is False and total_bytes(after) < after.max_bytes <= total_bytes(before)
 
 

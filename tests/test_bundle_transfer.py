@@ -357,7 +357,7 @@ def test_broker_that_shuts_down_on_session_loss_breaks_no_property() -> None:
 def test_shipped_rules_end_at_a_fenced_topic(freed: tuple[str, ...], states: int) -> None:
     """After an override to the source, only a broken connection or a crash frees the clients of its fenced topic.
 
-    The scope session has neither. It has 298 states under the shipped rules, and 4,202 under the reference.
+    The scope session has neither.
     """
     scope = SUBJECT.scopes["session"]
     found = explore(Space(SUBJECT, "pulsar-2026-09", replace(scope, actions=(*scope.actions, *freed))))

@@ -190,7 +190,7 @@ Transfer ==
        /\ members[d].registered /\ members[r.dst].registered
        /\ Become(WithRecord(S, Record(IF variant \in {"V1b", "V2"} THEN "acquiring" ELSE "releasing", d, r.dst, FALSE)))
 
-\* Deliver: a broker applies the next record.  Jump: a broker behind the compaction horizon jumps to the newest record.
+\* Deliver: a broker applies the next record.  Jump: a broker before the compaction horizon jumps to the newest record.
 Deliver ==
   \E b \in broker :
     /\ members[b].alive /\ members[b].view + 1 < Len(records)

@@ -263,7 +263,7 @@ Split ==
 
 HasUnread(b) == cluster[b].up /\ cluster[b].read < Len(log)
 
-\* Read: a broker reads the next message of the topic.  Jump: a broker behind the compaction horizon reads the last
+\* Read: a broker reads the next message of the topic.  Jump: a broker before the compaction horizon reads the last
 \* accepted record of each bundle with unread messages.
 Read ==
   \E b \in broker :

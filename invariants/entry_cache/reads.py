@@ -232,7 +232,7 @@ def failed_at_once(before: State, event: Event, after: State) -> bool:
 
 
 def takes_from_queue(before: State, after: State) -> bool:
-    """Whether a step grants permits to queued requests, which then read in the same step, or fails queued requests."""
+    """Whether a step starts or fails requests that were queued for permits."""
     return not {w.request for w in before.limiter.waiting} <= {w.request for w in after.limiter.waiting}
 
 
@@ -289,7 +289,7 @@ def storage_read_is_joinable_until_removal_or_failure(cfg: Config, before: State
 def single_read_caches_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
     """`read_one`, the read of a replay, caches nothing.
 
-    Not checked if a failed `read_one` returns its permits to queued requests, which may cache what they read.
+    Not checked if the step also starts or fails queued requests: a failed `read_one` returns its permits to them.
     """
     return takes_from_queue(before, after) or by_key(after).keys() <= by_key(before).keys()
 
@@ -312,7 +312,7 @@ def cache_misses_count_entries_and_bytes(cfg: Config, before: State, event: Even
 def cache_hits_count_entries_and_bytes(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read that is granted its permits at once counts the cached entries of its range as hits, with their sizes.
 
-    Not checked if the read fails and returns its permits to queued requests, which count their own hits.
+    Not checked if the step also starts or fails queued requests: a failed read returns its permits to them.
     """
     if takes_from_queue(before, after):
         return True

@@ -48,7 +48,7 @@ redelivery on a failover subscription is ignored while a read is outstanding (`i
 here the read is discarded); that a rewind after a cancelled replay read waits for the next normal read, and discards it
 (`shouldRewindBeforeReadingOrReplaying`; here the cursor is rewound after the replay read); that a normal read leaves
 out individually acknowledged entries (`ManagedCursorImpl.asyncReadEntriesWithSkip`, since apache/pulsar#21739; here
-they are read, and skipped by `dispatch`), and goes on in the next ledger (`OpReadEntry.checkReadCompletion`; here a
+they are read, and skipped by `dispatch`), and continues in the next ledger (`OpReadEntry.checkReadCompletion`; here a
 read ends at the end of a ledger); reads that wait at the end of the topic (here a read starts only if there are
 entries); byte limits of reads, and the limiter (`model/entry_cache`); retention (here a closed ledger can be deleted
 once all cursors have passed it); that a cursor is active when it is opened; data structures of the container

@@ -39,7 +39,7 @@ Life of a bundle:
 Records:
 
     read        a reader of the topic accepts or rejects the next message
-    jump        a reader behind the compaction horizon reads the last accepted record of each bundle
+    jump        a reader that has not reached the compaction horizon reads the last accepted record of each bundle
     notify      a reader of the metadata store reads a stored record
     finish      the handler of a record writes the bundle's next record, or removes the record, and ends. The handler of
                 a split takes one step more: it first writes the records of the halves
