@@ -29,7 +29,8 @@ class LegacyManager:
         self.watermark = cfg.watermark
         self.total_bytes = 0
         self.eviction_in_progress = False
-        self._caches: dict[int, OrderedCache | None] = {c: self._created() for c in range(cfg.caches)}  # None: disabled
+        # None: the cache is disabled; an absent cache has no key
+        self._caches: dict[int, OrderedCache | None] = {c: self._created() for c in range(cfg.caches)}
         self._tasks: deque[int] = deque()
         self._issued_reads = 0
         self._failing_reads = 0
@@ -54,11 +55,11 @@ class LegacyManager:
     # ---- inserting
 
     def insert(self, cache: int, position: Position, bytes: int) -> bool | Failed:
-        """Inserts an entry unless the total size has reached the limit, or the position is cached.
+        """Inserts an entry unless the total size has reached the maximum, or the position is cached.
 
         First starts an eviction task if the total size is above the trigger and no task is pending: the task is queued,
-        or runs at once. The limit applies to the size before the task. If the task fails, so does the insert. A
-        disabled cache takes no entry. Complexity of OrderedCache.add, and of an eviction if the task runs.
+        or runs at once. The total size is the one before the task. If the task fails, so does the insert. A disabled
+        cache takes no entry, and starts no task. Complexity of OrderedCache.add, and of an eviction if the task runs.
         """
         home = self._use(cache)
         if home is None:

@@ -199,7 +199,8 @@ def policy_reports_entries_that_left(cfg: Config, before: State, event: Event, a
 def policy_share_is_truncated_proportion(cfg: Config, before: State, event: Event, after: State) -> bool:
     """The policy requests from each cache its share of the bytes to free, in proportion to its size, rounded down.
 
-    Only the largest caches that together hold half of all bytes have a share. A cache whose share is zero is skipped.
+    Only the largest of the given caches that together hold half of their bytes, rounded down, have a share. A cache
+    whose share is zero is skipped.
     """
     if isinstance(event.outcome, Refused):
         return True

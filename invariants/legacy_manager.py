@@ -1,8 +1,8 @@
 """Guarantees of the caches of a broker of branch 4.0, before PIP-430.
 
 The total is the bytes of all caches. The trigger is 98 % of the maximum. A cache is enabled if it is neither absent nor
-disabled; an insert creates an absent cache. An insert is rejected if it returns false. Any other action is rejected
-(`Refused`) if it cannot begin. An action fails (`Failed`) if the policy throws in it.
+disabled. An insert is rejected if it returns false. Any other action is rejected (`Refused`) if it cannot begin. An
+action fails (`Failed`) if the policy throws in it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def insert_returns_whether_entry_was_stored(cfg: Config, before: State, event: E
 def read_counts_each_entry_once_as_hit_or_miss(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read counts each entry that it returns once, all as hits or all as misses.
 
-    A read with an exception of the policy returns nothing; its counts are not checked.
+    A read that fails with the exception of the policy is not checked.
     """
     if isinstance(event.outcome, Refused | Failed):
         return True
@@ -124,9 +124,9 @@ def read_returns_whole_range(cfg: Config, before: State, event: Event, after: St
 def read_stores_entries_only_on_request(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read caches the entries that it reads from storage if the caller requests it; otherwise it caches none.
 
-    On request, entries may still stay out of the cache: if the cache is disabled, if the total can reach the maximum
-    during the read, or if evictions run in the read (`eviction_task` "immediate"). A read fails with an illegal
-    argument only if the caller requests caching and an eviction runs in the read.
+    The timestamp of a new entry is the current time. On request, entries may still stay out of the cache: if the cache
+    is disabled, if the total can reach the maximum during the read, or if evictions run in the read (`eviction_task`
+    "immediate"). A read fails with an illegal argument only if the caller requests caching and an eviction runs in it.
     """
     if isinstance(event.outcome, Failed) and event.outcome.kind == "illegal_argument":
         return bool(
@@ -201,8 +201,8 @@ def insert_adds_absent_entry_below_maximum(cfg: Config, before: State, event: Ev
 def invalidation_removes_exactly_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An invalidation removes exactly the entries of its range.
 
-    The range is the positions before the argument, the positions from entry 0 of a ledger to entry 0 of the next one
-    (without it), or one cache; `clear_all` removes all entries.
+    The range is the positions from (-1, 0) to the argument (exclusive), the positions from entry 0 of a ledger to entry
+    0 of the next one (exclusive), or one cache; `clear_all` removes all entries.
     """
     asked = event.arguments
 
@@ -227,7 +227,7 @@ def invalidation_removes_exactly_its_range(cfg: Config, before: State, event: Ev
 def read_counts_the_bytes_it_returns(cfg: Config, before: State, event: Event, after: State) -> bool:
     """A read adds the bytes that it returns to the hit bytes or the miss bytes.
 
-    A read with an exception of the policy is not checked.
+    A read that fails with the exception of the policy is not checked.
     """
     if isinstance(event.outcome, Refused | Failed):
         return True
@@ -381,7 +381,7 @@ def insert_rejected_after_eviction_made_room(cfg: Config, before: State, event: 
 
 @sometimes(legacy_manager, on=("run_eviction_task",), given=lambda cfg: cfg.eviction_task == "queued")
 def task_used_stale_size(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A task evicts by the total size at the time of its scheduling, which has changed since."""
+    """A task uses the total size at the time of its scheduling, which has changed since."""
     return bool(before.tasks) and before.tasks[0] != total_bytes(before)
 
 

@@ -16,7 +16,7 @@ value. (The fields of a state that `Machine.history` names are history variables
 
     @history(log, initial=lambda cfg: -1, on=("allocate",))
     def largest_id(cfg: Config, value: int, before: State, event: Event, after: State) -> int:
-        '''The largest transaction id that a caller received.'''
+        '''The largest transaction id that a caller received; -1 if none.'''
         return value if isinstance(event.outcome, Refused) else max(value, event.outcome)
 
     @always(log, on=("allocate",), history=(largest_id,))
@@ -57,7 +57,7 @@ class Event(NamedTuple):
 class History(NamedTuple):
     """A history variable: its value in the initial state, and the function that updates it at each step.
 
-    `fold` is (config, value, before, event, after) -> value; values are immutable. `about` is its docstring.
+    `fold` is (config, value, before, event, after) -> value; values are immutable. `about` is the docstring of `fold`.
     """
 
     name: str

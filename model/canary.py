@@ -4,7 +4,7 @@ Source: none; it is not a part of Pulsar. The implementation loses a token in on
 property in another. Every engine must report both, or the engine is broken. Campaigns do not include canaries by
 default.
 
-    add      adds tokens, up to the capacity
+    add      adds tokens, unless the sum would exceed the capacity
     take     removes the given number of tokens, or all if there are fewer
 
 State: the number of tokens, and the number of tokens taken so far.

@@ -26,10 +26,9 @@ def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def amounts(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns numbers of bytes to free: zero, small ones, and those around the total size and half of it.
+    """Returns numbers of bytes to free: zero, small ones, the total size, one more, and half of it.
 
-    The eviction policy shares these bytes between caches. With 55 and 110, shares in integers and in doubles often
-    differ (`share_arithmetic`).
+    With 55 and 110, the policy's shares in integers and in doubles often differ (`share_arithmetic`).
     """
     total = sum(size(held) for held in s.caches)
     return 1, 10, 3, total, total + 1, total // 2, 0, 55, 110

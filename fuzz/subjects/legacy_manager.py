@@ -43,8 +43,8 @@ def watermarks(cfg: Config, s: State) -> tuple[float, ...]:
 def bytes_with_different_shares(s: State) -> int:
     """Returns a number of bytes for the queued task to free, with which integers and doubles give different shares.
 
-    The task shares the bytes between the caches from which it evicts (rule `share_arithmetic`). Returns 0 if these are
-    not two caches, if there is no such number, or if no watermark makes the task free this number of bytes.
+    The rule `share_arithmetic` says which of the two a task uses. Returns 0 if the task does not evict from exactly two
+    caches, if there is no such number, or if no watermark makes the task free this number of bytes.
     """
     sizes = sorted(size(entries_of(held)) for held in s.caches)
     selected = shares(list(enumerate(sizes)), sum(sizes), "integers")  # which caches, whatever the number of bytes
@@ -83,7 +83,7 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns facts about the caches, the total size, the queued task, and the order of timestamps."""
+    """Returns facts about the caches, the total size, the queued task, storage, and the order of timestamps."""
     # -: the cache is absent or disabled
     fills = sorted("-" if isinstance(held, str) else str(min(len(held), 3)) for held in s.caches)
     total = total_bytes(s)
@@ -110,7 +110,7 @@ subject = Subject(
         "first": (0, 1, 6, -1),
         "last": (1, 3, 7, 8),
         "store_in_cache": (True, False),
-        "bytes": (9, 1, 9, 1, 9, 1, 25, 0),
+        "bytes": (9, 1, 9, 1, 9, 1, 25, 0),  # repeated values are drawn more often
         "number": (1, 2, 0),
         "threshold_ns": thresholds,
         "bytes_to_free": (1, 11, 30, 0),

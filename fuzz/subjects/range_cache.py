@@ -45,7 +45,7 @@ def thresholds(cfg: Config, s: State) -> tuple[int, ...]:
 
 
 def amounts(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns numbers of bytes: small ones, the total size and around it, its half, and two that are rejected."""
+    """Returns numbers of bytes: small ones, the total size, one more, half of it, and 0 and -1, which are rejected."""
     total = sum(s.sizes)
     return 1, 10, 11, total, total + 1, total // 2, 0, -1
 

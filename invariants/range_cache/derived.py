@@ -99,7 +99,7 @@ def has_past_threshold(before: State, event: Event) -> bool:
 
 
 def bytes_to_free(cfg: Config, before: State, event: Event) -> int:
-    """Returns the bytes that a size pass or `evict_to_watermark` must free; zero or less if the latter does nothing."""
+    """Returns the bytes that `size_pass` or `evict_to_watermark` must free; zero or less if the latter does nothing."""
     if event.name == "size_pass":
         return int(event.arguments["bytes_to_free"])
     total = sum(before.sizes)

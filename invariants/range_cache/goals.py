@@ -79,7 +79,7 @@ def size_pass_evicted_due_entry(cfg: Config, before: State, event: Event, after:
 
 @sometimes(range_cache, on=("time_pass",))
 def time_pass_dropped_only_detached_wrappers(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A time pass evicts nothing and only drops slots of removed entries at the head; the queue is not empty then."""
+    """A time pass evicts nothing and drops slots of removed entries; afterwards, the queue is not empty."""
     all_kept = by_key(after).keys() == by_key(before).keys() and after.stash == before.stash
     return all_kept and len(after.queue) < len(before.queue) and bool(after.queue)
 
@@ -159,7 +159,7 @@ def range_lookup_crossed_ledgers(cfg: Config, before: State, event: Event, after
 
 @sometimes(range_cache, on=LOOKUPS)
 def lookup_missed_deallocated_value(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup finds an entry whose value is deallocated: it sets `accessed` and returns no entry."""
+    """A lookup sets `accessed` of an entry whose value is deallocated, and does not return the entry."""
     kept = by_key(after)
     return any(e.released and not e.accessed and k in kept and kept[k].accessed for k, e in by_key(before).items())
 

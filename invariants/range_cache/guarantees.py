@@ -70,9 +70,9 @@ def queue_timestamps_are_nondecreasing(cfg: Config, s: State) -> bool:
 
 @always(range_cache)
 def open_copy_shares_exactly_one_read_count(cfg: Config, s: State) -> bool:
-    """An open copy belongs to exactly one cached entry, or to one group of copies whose entry has left the cache.
+    """An open copy belongs to exactly one cached entry or to one group of `orphaned_copies`.
 
-    Its number is below `next_copy`.
+    The number of the copy is below `next_copy`.
     """
     copies = [c for e in entries(s) for c in e.copies] + [c for g in s.orphaned_copies for c in g.copies]
     return len(copies) == len(read_counts(s)) and (not copies or max(copies) < s.next_copy)
@@ -83,10 +83,10 @@ def open_copy_shares_exactly_one_read_count(cfg: Config, s: State) -> bool:
 
 @always(range_cache, on=PUTS)
 def put_appends_entry_as_given(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A put at an absent position appends an entry at the tail, with the given bytes and read count.
+    """A put at an absent position is rejected, or appends an entry at the tail with the given bytes and read count.
 
-    The entry's timestamp is the current time, its `accessed` is false and its `requeueCount` is 0. Any other put is
-    rejected or finds the position cached, and appends nothing.
+    The entry's timestamp is the current time, its `accessed` is false and its `requeueCount` is 0. A put that is
+    rejected or finds the position cached appends nothing.
     """
     cache, position = key_of(event)
     if event.outcome is not True:
@@ -576,7 +576,7 @@ def canonical_form_renames_only(cfg: Config, before: State, event: Event, after:
     canonical = range_cache.canonical
     form = canonical(cfg, after)
     contents = [
-        (  # every field of the state, but in place of copies the number of copies that share a read count
+        (  # all but clock and `next_copy`; times relative to now; numbers of copies replaced by how many share a count
             [e and (e[:4], len(e.copies), e.timestamp_ns - s.now_ns, e[6:]) for e in s.queue + s.stash],
             sorted((len(g.copies), repr(g.expected_reads)) for g in s.orphaned_copies),
             (s.sizes, s.max_requeue_times, s.extend_ttl_of_recently_accessed),
