@@ -21,9 +21,9 @@
 (*   resets     [entry, remaining]: the entry to read next, and its messages *)
 (*              that remain (None: all)                                      *)
 (*                                                                           *)
-(* Not modelled: return values; the tickets that number resets in the model; *)
-(* the query isCursorDataFullyPersistable (persistable_compares_ack_sets);   *)
-(* and what the model does not model.                                        *)
+(* Not modelled: return values, and persistable_compares_ack_sets, a rule    *)
+(* about the return value of a query; the tickets that number resets in the  *)
+(* model; and what the model does not model.                                 *)
 (*****************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 

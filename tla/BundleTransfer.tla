@@ -44,7 +44,8 @@ VARIABLES
   members,  \* by broker:
             \*   alive, registered, view
             \*   duty: "prepare", "release" or "own" if the broker has to append a record, else ""
-            \*   named_source: whether the last Owned record that the broker applied names the broker as source
+            \*   named_source: whether the last Owned record that the broker applied names the broker as source; FALSE
+            \*     unless stale_topics_closed_on is "owner_names_source"
             \*   leaked: number of failed writes that still count as pending on the broker's connections
   bundle    \* by topic:
             \*   log: entries of closed ledgers, and confirmed ones of the open ledger
@@ -190,7 +191,7 @@ Transfer ==
        /\ members[d].registered /\ members[r.dst].registered
        /\ Become(WithRecord(S, Record(IF variant \in {"V1b", "V2"} THEN "acquiring" ELSE "releasing", d, r.dst, FALSE)))
 
-\* Deliver: a broker applies the next record.  Jump: a broker before the compaction horizon jumps to the newest record.
+\* Deliver: a broker applies the next record.  Jump: a slow broker applies the newest record, and misses at least one.
 Deliver ==
   \E b \in broker :
     /\ members[b].alive /\ members[b].view + 1 < Len(records)
@@ -209,7 +210,7 @@ Published(s, b) ==
       done == [s EXCEPT !.members[b].duty = ""]
   IN IF s.members[b].view + 1 = Len(s.records) THEN WithRecord(done, [r EXCEPT !.state = following]) ELSE done
 
-\* Whether PRODUCER or SUBSCRIBE of some client waits at the broker.
+\* Whether a client has sent PRODUCER or SUBSCRIBE to the broker, and has not received the answer.
 WaitsAt(b) ==
   ~(\A k \in Topics, c \in Clients : ~(bundle[k].clients[c].phase = "waiting" /\ bundle[k].clients[c].peer = b))
 \* A broker does its duty when its topics allow this.  For "prepare", all of them are loading.  For "release", no ledger
@@ -223,7 +224,7 @@ Publish ==
        /\ duty = "release" => Are("closing") = {} /\ ~(source_parks /\ WaitsAt(b))
        /\ Become(Published(S, b))
 \* FailPublish: the append fails.  CloseTimeout: BrokerService.unloadServiceUnit times out, and the source appends the
-\* record although ledgers are open.
+\* record, although ledgers may be open (close_timeout_publishes).
 FailPublish == \E b \in broker : members[b].duty # "" /\ Become([S EXCEPT !.members[b].duty = ""])
 CloseTimeout ==
   \E b \in broker : members[b].duty = "release" /\ close_timeout_publishes /\ Become(Published(S, b))
@@ -343,9 +344,9 @@ AfterFailedAdd(s, k, b) ==
      ELSE IF isOpen THEN [s EXCEPT !.bundle[k] = Abandoned(closed, b)]
      ELSE [WithLeakedWrites(s, k, b) EXCEPT !.bundle[k] = [closed EXCEPT !.objects[b].adds = <<>>]]
 
-\* The bookies confirm the oldest add.  The add fails if ledger recovery by another broker has fenced the ledger.
-\* Without recovery_seals_ledger, the add fails only if recovery has kept the entry; otherwise the add is confirmed,
-\* although the entry is not in the log.  With drained_topic_reopens, the last add of a closing topic reopens the topic.
+\* The bookies confirm the oldest add.  The add fails if ledger recovery by another broker has fenced the ledger.  But
+\* without recovery_seals_ledger, an add whose entry is not in the log is confirmed all the same.  With
+\* drained_topic_reopens, the last add of a closing topic reopens the topic.
 Confirm ==
   \E k \in topic, b \in broker :
     LET t == bundle[k]
@@ -434,7 +435,8 @@ Answer ==
           THEN Become(WithClient(k, c, WithoutConnection(at, "lookup", None)))
           ELSE /\ AnswerOf(at.peer) # None
                /\ Become(WithClient(k, c, [at EXCEPT !.phase = "directed", !.peer = AnswerOf(at.peer)]))
-\* The client sends PRODUCER or SUBSCRIBE to its address.
+\* The client sends PRODUCER or SUBSCRIBE to its address.  If that broker is down, the client looks the topic up again;
+\* without address_is_used_once, it keeps the address.
 Connect ==
   \E k \in topic, c \in client :
     LET at == bundle[k].clients[c]

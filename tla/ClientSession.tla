@@ -179,7 +179,7 @@ Created(s, last, again) ==
   IN [s EXCEPT !.producer = [@ EXCEPT !.published = published, !.next_sequence_id = next, !.up = sent]]
 
 \* A receipt.  The receipt of the oldest pending message completes this message.  A receipt of a later message closes
-\* the connection.  Any other receipt is ignored.
+\* the connection.  Any other receipt is ignored.  If the queue is damaged, every receipt crashes the client.
 Receipted(s, id) ==
   LET pending == s.producer.pending
   IN IF s.producer.damaged THEN [s EXCEPT !.producer.link.phase = "crashed", !.consumer.link.phase = "crashed"]
@@ -188,8 +188,8 @@ Receipted(s, id) ==
      ELSE IF id > pending[1] THEN Disconnected(s, "producer", "lookup")
      ELSE [WithResult(s, TRUE) EXCEPT !.producer.published = Max(@, id)]
 
-\* A ChecksumError.  An error of the oldest pending message fails this message.  For any other error, the rules in which
-\* clients differ decide.
+\* A ChecksumError.  An error of the oldest pending message fails this message.  Rules decide what any other error does,
+\* and whether the connection ends.
 ChecksumError(s, id) ==
   LET pending == s.producer.pending
       left == Disconnected(s, "producer", "lookup")
@@ -320,7 +320,8 @@ AcknowledgeCumulative ==
             [@ EXCEPT !.taken = After(@, m), !.tracked = After(tracked, last), !.grouped = After(@, last),
                       !.cumulative = Max(@, last)]])
 
-\* Sends the grouped acks.  The broker ignores them if it has no session of the consumer.
+\* Sends the grouped acks of a ready consumer; without flush_waits_for_session, also of one that is not ready, unless it
+\* has failed or crashed.  The broker ignores the acks if it has no session of the consumer.
 Flush ==
   LET c == consumer
       sent == AckedAtBroker(S, c.grouped \cup (0..c.cumulative))

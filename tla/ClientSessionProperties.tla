@@ -14,15 +14,16 @@ FirstIndexOf(m) == CHOOSE i \in DOMAIN log : log[i].message = m /\ \A j \in 1..i
 \* The first `Reused` messages have sequence ids that an earlier producer has stored.  Below 0: no message has one.
 Reused == IF deduplication /\ initial_sequence_id >= 0 THEN stored - initial_sequence_id - 1 ELSE 0
 
-\* Every message that was reported stored is in the log, except a message with a reused sequence id.  The application
-\* reuses a sequence id by `initialSequenceId`, which states what an earlier producer has stored.
+\* Every message that was reported stored is in the log, except a message with a reused sequence id.  An application
+\* reuses sequence ids if it sets `initialSequenceId` below the last sequence id of an earlier producer.
 ReportedMessageIsStored ==
   \A i \in DOMAIN producer.results : producer.results[i] /\ i - 1 >= Reused => i - 1 \in StoredMessages
 
 \* Messages are first stored in the order in which they were sent.
 LogKeepsSendOrder == \A m, n \in StoredMessages : m < n => FirstIndexOf(m) < FirstIndexOf(n)
 
-\* No message is stored while an earlier message is pending and is not stored.
+\* No message is stored while an earlier message is pending and is not stored.  An earlier message with a reused
+\* sequence id does not count: the broker never stores it.
 StoredMessageLeavesNoGap ==
   \A i \in DOMAIN producer.pending :
     LET m == Len(producer.results) + i - 1
@@ -72,7 +73,8 @@ PermitsAreConserved ==
 \* The receiver queue of an exclusive consumer has each message once, in order.
 ExclusiveQueueIsInOrder == ~shared => \A i, j \in DOMAIN consumer.queue : i < j => consumer.queue[i] < consumer.queue[j]
 
-\* The broker's read position of an exclusive consumer is after every message of the consumer's receiver queue.
+\* While an exclusive consumer is ready and has a session, the broker's read position is after every message of the
+\* consumer's receiver queue.
 QueuedMessageIsNotSentAgain ==
   ~shared /\ consumer.link.phase = "ready" /\ consumer.link.session = "open" =>
     \A i \in DOMAIN consumer.queue : EntryOf(consumer.queue[i]) < consumer.read

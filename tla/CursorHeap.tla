@@ -4,10 +4,11 @@
 (* ActiveManagedCursorContainerNavigableSetImpl.  Twin of                  *)
 (* model/active_cursors/heap.py and model/active_cursors/sorted_set.py.    *)
 (*                                                                         *)
-(* An item [position, object, cursor] is a tracked cursor; `object` is the *)
-(* number of the cursor object.  In the heap, the position of the item at  *)
-(* index k is not after those of the items at 2k and 2k + 1.  So the first *)
-(* item is the slowest.                                                    *)
+(* An item [position, object, cursor] belongs to a tracked cursor or, with *)
+(* add_keeps_old_item, to one that was replaced; `object` is the number of *)
+(* the cursor object.  In the heap, the position of the item at index k is *)
+(* not after those of the items at 2k and 2k + 1.  So the first item is    *)
+(* the slowest.                                                            *)
 (***************************************************************************)
 EXTENDS Integers, Sequences, FiniteSets
 

@@ -194,7 +194,8 @@ Compacted(s) ==
       counts |-> [n \in DOMAIN s.counts |-> Count(n)],
       tracked |-> s.tracked - (Len(s.linked) - Len(linked)), removed |-> 0]
 
-\* `removeCursor`: a node with a position stays in the list until a flush, and a node in the queue stays there.
+\* `removeCursor`: until a flush or a cleanup (Compacted), a linked node stays in the list, and a node in the queue of
+\* updates stays there.
 Removed(s, object, cursors_left) ==
   LET gone == [NodeOf(s, object) EXCEPT !.present = FALSE, !.pending = None]
       WithRemoval(list) == IF gone.position = None THEN list ELSE RemovalPending(list, gone)
@@ -379,7 +380,7 @@ WithSharedCounters(s) ==
       FirstOf(k) == CHOOSE j \in 1..k : Begins(j) /\ line[j].position = line[k].position
   IN WithLine(s, [k \in DOMAIN line |-> [line[k] EXCEPT !.counter = line[FirstOf(k)].counter]])
 
-\* The list without pending updates and removals.
+\* The list after a flush: nothing is pending, and unlinked nodes of removed cursors are dropped.
 Done(s) ==
   LET IsPresent(node) == node.present
       WithoutPending(seq) == [k \in DOMAIN seq |-> [seq[k] EXCEPT !.pending = None]]

@@ -73,7 +73,8 @@ EstimatedBytes(size, n) ==
 
 \* asyncReadEntry of entries low..high of ledger l.  n is the expected read count of an entry from storage.  A request
 \* of no entries, or of entries that do not exist, is rejected.  Any other begins if permits can be granted, or if
-\* max_reads_in_flight_bytes is 0 (no limiter).  Otherwise the request is queued, or fails if the queue is full.
+\* max_reads_in_flight_bytes is 0 (no limiter).  Otherwise the request is queued, or fails if the queue is full.  The
+\* arms overlap: TLC takes the first one that is true.
 AfterRead(topic, l, low, high, n) ==
   LET entry_cache == GetEntryCache(Contents, topic)
       c == entry_cache.c

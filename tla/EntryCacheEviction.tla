@@ -73,8 +73,8 @@ ShouldRequeue(e) == \/ extend_ttl_of_recently_accessed /\ e.accessed
 \* markRequeued: the entry as the pass requeues it, with its timestamp now and `accessed` cleared.
 Requeued(e) == [e EXCEPT !.timestamp_ns = 0, !.accessed = FALSE, !.requeue_count = @ + 1]
 
-\* The result of a time pass for the head of the queue: the first case that is true.  An entry whose timestamp is the
-\* threshold is not expired.
+\* The result of a time pass for the head of the queue.  The arms overlap: TLC takes the first one that is true.  An
+\* entry whose timestamp is the threshold is not expired.
 TimePassPredicate(slot, threshold) ==
   CASE slot = None                      -> "MISSING"
     [] ~(slot.timestamp_ns < threshold) -> "STOP"
@@ -85,8 +85,8 @@ TimePassPredicate(slot, threshold) ==
 \* evictLeastAccessedEntries(sizeToFree, expirationTimestamp).
 IsRemovedAsExpired(e) == ~size_pass_requeues_expired /\ e.timestamp_ns < -ttl_ns
 
-\* The result of a size pass for the head of the queue: the first case that is true.  The age of an entry matters only
-\* without size_pass_requeues_expired.
+\* The result of a size pass for the head of the queue.  The arms overlap: TLC takes the first one that is true.  The
+\* age of an entry matters only without size_pass_requeues_expired.
 SizePassPredicate(slot, freed, goal) ==
   CASE slot = None                                       -> "MISSING"
     [] freed >= goal                                     -> "STOP"
@@ -117,7 +117,8 @@ SizeCheck(c) ==
   IN IF wanted > 0 /\ IsOverTrigger(c) THEN EvictEntries(c, FALSE, wanted) ELSE c
 
 \* triggerEvictionWhenNeeded: above the trigger, schedules an eviction task unless evictionInProgress is set.  With
-\* `eviction_task` "immediate", runs the size check in this step instead.
+\* `eviction_task` "immediate", runs the size check in this step instead.  The arms overlap: TLC takes the first one
+\* that is true.
 TriggerEviction(c) ==
   CASE c.eviction_in_progress \/ ~IsOverTrigger(c) -> c
     [] eviction_task = "immediate"   -> SizeCheck(c)

@@ -60,7 +60,7 @@ EveryRequestCompletes == requests = <<>>
 
 \* Every scheduled eviction completes.  Then the total size is at most the trigger or at most the watermark, unless no
 \* entry is cached.  With `eviction_task` "immediate", no eviction is scheduled, and the total size is not checked.
-\* Fair: RunEvictionTask.
+\* Fair: RunEvictionTask.  No run of this property has SetMaxCacheBytes: a lower maximum schedules no eviction.
 ScheduledEvictionCompletes ==
   tasks = 0 /\ (eviction_task = "queued" /\ IsDueForSizePass(Contents) => Live(Contents) = <<>>)
 =============================================================================

@@ -19,7 +19,7 @@ ActiveCursorHasConsumers ==
 -----------------------------------------------------------------------------
 (* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
-\* If storage answers, every read completes and is dispatched, and every sent entry is released.
+\* If storage answers, every read fails or is dispatched, and every sent entry is released.
 \* Fair: CompleteStorageRead, Dispatch, Release.
 EveryReadEndsAndEverySentEntryIsReleased ==
   entry_cache.requests = <<>> /\ \A i \in DOMAIN subs : Reads(subs[i]) = {} /\ subs[i].sent = <<>>

@@ -86,6 +86,7 @@ Follows(old, new) ==
       [] OTHER -> {"Assigning"} \cup IF OnTopic THEN {"Free", "Owned", "Deleted"} \cup InFlight ELSE {}
 
 \* shouldKeepLeft, for a valid transition: whether record r names other brokers than the existing record l requires.
+\* The arms overlap: TLC takes the first one that is true.
 NamesWrongBrokers(l, r) ==
   LET changed == l.dst # r.dst \/ l.source # r.source
   IN CASE l.state = "Owned" /\ r.state = "Splitting" -> r.dst # None \/ l.dst # r.source

@@ -47,7 +47,7 @@ VARIABLES
   in_flight,         \* log entries that are being appended, each a sequence of requests
   individual_acks,   \* memory: individualAckOfTransaction, in order of each transaction's first ack
   cumulative_ack,    \* memory: cumulativeAckOfTransaction, [txn, ack] or None
-  low_watermark      \* memory: the highest that a commit or abort carried (lowWaterMarks)
+  low_watermark      \* memory: the highest that a commit or abort applied (lowWaterMarks)
 
 vars == <<cursor, durable_cursor, log, read_position, log_index, status, replayed, failed_reads, accept_queue, buffer,
           in_flight, individual_acks, cumulative_ack, low_watermark>>

@@ -281,15 +281,15 @@ Clear == \E c \in cache : Become(AfterClear(c))
 \* evictLeastAccessedEntries(sizeToFree, expirationTimestamp).
 IsRemovedAsExpired(e) == ~size_pass_requeues_expired /\ IsExpired(e, -ttl_ns)
 
-\* The result of a time pass for the head of the queue: the first case that is true.
+\* The result of a time pass for the head of the queue.  The arms overlap: TLC takes the first one that is true.
 TimePassPredicate(slot, threshold) ==
   CASE slot = None                  -> "MISSING"
     [] ~IsExpired(slot, threshold)  -> "STOP"
     [] ShouldRequeue(slot)          -> "REQUEUE"
     [] OTHER                        -> "REMOVE"
 
-\* The result of a size pass for the head of the queue: the first case that is true.  The age of an entry matters only
-\* without size_pass_requeues_expired.
+\* The result of a size pass for the head of the queue.  The arms overlap: TLC takes the first one that is true.  The
+\* age of an entry matters only without size_pass_requeues_expired.
 SizePassPredicate(slot, freed, goal) ==
   CASE slot = None                                       -> "MISSING"
     [] freed >= goal                                     -> "STOP"

@@ -268,9 +268,9 @@ RecordsOf(entries) == UNION {Members(entries[k]) : k \in DOMAIN entries}
 PendingRecords(s) == RecordsOf(s.in_flight) \cup Members(s.buffer)
 NewRecords(records) == {r \in records : r.op = "NEW"}
 
-\* getLowWaterMark: no transaction at or below the low watermark is ongoing.  Without ongoing transactions, the low
-\* watermark is the last assigned id that an opening recovers, or the id before the first pending NEW record if that is
-\* lower.  In master of 2026-07 (empty_low_watermark "zero"), the low watermark is then 0.
+\* getLowWaterMark: the id before that of the first ongoing transaction.  Without ongoing transactions, it is the last
+\* assigned id that an opening recovers, or the id before the first pending NEW record if that is lower; in master of
+\* 2026-07 (empty_low_watermark "zero"), it is 0.
 LowWatermarkOf(s) ==
   IF s.txns # {} THEN Least({t.id : t \in s.txns}) - 1
   ELSE IF empty_low_watermark = "zero" THEN 0

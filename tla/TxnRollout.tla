@@ -164,7 +164,7 @@ Opened(s, log, b) ==
       deletes_batch_indexes == DeletesBatchIndexes(is_on)
       read == [k \in DOMAIN log.ledgers |->
                  [i \in DOMAIN log.ledgers[k] |-> Recovered(log.ledgers[k][i], deletes_batch_indexes)]]
-  IN IF CanRead(s, log, b) THEN RolledOver([log EXCEPT !.owner = b, !.batching = is_on, !.ledgers = read]) 
+  IN IF CanRead(s, log, b) THEN RolledOver([log EXCEPT !.owner = b, !.batching = is_on, !.ledgers = read])
      ELSE Closed(log)
 
 AfterOpening(s, k, b) ==

@@ -180,7 +180,7 @@ AfterCloseTask(s) ==
                   !.buffer = IF is_empty THEN <<>> ELSE @, !.size = IF is_empty THEN 0 ELSE @]
 
 Run(s, task) ==
-  IF task.is = "record" THEN AfterRecordTask(s, task.record) 
+  IF task.is = "record" THEN AfterRecordTask(s, task.record)
   ELSE IF task.is = "tick" THEN AfterTick(s) ELSE AfterCloseTask(s)
 
 \* Submits a task to the executor.
