@@ -30,7 +30,7 @@ def words_of(bits: int) -> AckSet:
 
 
 def trimmed(words: list[int]) -> AckSet:
-    """Returns the words without zeros at the end. O(zeros)."""
+    """Returns the words without zeros at the end. O(words)."""
     while words and not words[-1]:
         words.pop()
     return tuple(words)
@@ -196,7 +196,7 @@ class AckSets:
         if current.entry != other.entry:
             return -1 if current.entry < other.entry else 1
         ours, theirs = first_bit(current.ack_set), first_bit(other.ack_set)
-        # -1: no message is unacknowledged, or there is no ack set; this is the largest value, so the sign is reversed
+        # -1: the position acknowledges the whole entry, and is the largest. Reversing the sign orders it last
         return theirs - ours if ours < 0 or theirs < 0 else ours - theirs
 
     # ---- for the engines

@@ -28,8 +28,6 @@ from model.batch_acks.state import Acks, Config, Partial, Queued, Reset, State, 
 from model.machine import Refused
 from model.positions import Position
 
-_AFTER_LAST_ENTRY, _BEFORE_MARK_DELETE = "after the last entry", "before the mark-delete position"
-
 
 class Snapshot(NamedTuple):
     """A record: the first entry that is not deleted, ranges [first, end) of deleted entries, and ack sets, in order."""
@@ -320,11 +318,11 @@ class BatchAcks:
         if refusal is not None:
             return refusal
         requested = self._requested_mask(mask)
+        if entry is None:
+            return Refused("illegal_argument", "position is after the last entry")
         # `entry + (requested == 0)` is the first entry after the new mark-delete position
-        if entry is None or entry + (requested == 0) < self._first_unacked:
-            return Refused(
-                "illegal_argument", f"position is {_AFTER_LAST_ENTRY if entry is None else _BEFORE_MARK_DELETE}"
-            )
+        if entry + (requested == 0) < self._first_unacked:
+            return Refused("illegal_argument", "the mark-delete position would move back")
         begin, ack_sets, target = self._first_unacked, len(self._ack_sets.order), entry + (requested == 0)
         newly_acked = self._newly_acked_before(target)
         self._advance_mark_delete(target)

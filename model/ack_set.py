@@ -2,8 +2,8 @@
 
 A producer can send several messages as one batch, which is one entry of the topic. Consumers may acknowledge the
 messages of a batch one by one. For such an entry, the broker keeps an ack set: one bit for each message, in words of 64
-bits. A set bit is an unacknowledged message, and a clear bit is an acknowledged message. This component has the
-operations on ack sets: to change one, to combine two, and to compare positions with ack sets.
+bits. A set bit is an unacknowledged message, and a clear bit is an acknowledged message. The operations of this
+component change an ack set, combine or compare two, or compare two positions with ack sets.
 
 Models `BitSetRecyclable` as the broker uses it for batch indexes, and `PositionAckSetUtil`. One step is one call.
 (Until apache/pulsar#23833, the values of `ManagedCursorImpl.batchDeletedIndexes` were of type `BitSetRecyclable`.)
@@ -18,9 +18,9 @@ Each word is a signed integer; word 0 has the batch indexes 0 to 63. Missing wor
               an empty one, acknowledges the whole entry and is the largest of the entry
 
 State: the bit sets in use, one for each open batch. `open_batch` creates a bit set and returns the number of the batch;
-later calls take this number. `recycle` removes the bit set. All batches have the same size, `batch_size`; if it is 0,
-the size is unknown. If the size is known, an index, a range or words beyond the batch are rejected, except as the begin
-of `next_set_bit` and `next_clear_bit`. The calls that take no number of a batch take ack sets of any length.
+later calls take this number. `recycle` removes the bit set. All batches have the same size, `batch_size`; 0 means that
+the size is unknown. If the size is known, the calls that take a number reject an index, a range or words beyond the
+batch; only `next_set_bit` and `next_clear_bit` may begin there. The other calls take ack sets of any length.
 
 A mask is an ack set as one non-negative integer of any length: bit i is message i. `model/batch_acks` and the
 transaction models use the functions on masks.
@@ -306,9 +306,9 @@ def and_position_ack_set(
 ) -> Step[State, Updated | None]:
     """Replaces the ack set of `current` by the AND of the ack sets of `current` and `other` (`andAckSet`).
 
-    The positions need not be of the same entry. If a position is null, nothing changes. Otherwise, a position without
-    `AckSetState` or with a null ack set is rejected. Returns the ack set of `current` after the call; None if `current`
-    is null.
+    The positions need not be of the same entry. If a position is null, nothing changes. Two positions are rejected if
+    one of them has no `AckSetState` or a null ack set. Returns the ack set of `current` after the call; None if
+    `current` is null.
     """
     if current is None:
         return s, None
@@ -339,9 +339,9 @@ def is_ack_set_overlap(cfg: Config, s: State, current: AckSet | None, other: Ack
 
 
 def compared_bits(cfg: Config, current: AckSet, other: AckSet) -> int:
-    """Returns the number of bits, from bit 0 on, in which an overlap is determined.
+    """Returns the number of bits, from bit 0 on, in which an overlap is determined (`Config.overlap`).
 
-    Within a batch of unknown size, these are the bits of the longer array.
+    A batch of unknown size is taken to be as long as the longer array.
     """
     if cfg.overlap == "words_of_both":
         return _WORD * min(len(words_of(mask_of(current))), len(words_of(mask_of(other))))
@@ -363,7 +363,7 @@ def compare_with_ack_set(
     if ours != theirs:
         return s, -1 if ours < theirs else 1
     one, two = lowest_set_bit(mask_of(current.ack_set or ())), lowest_set_bit(mask_of(other.ack_set or ()))
-    # -1: no message is unacknowledged, and the position is the largest. So if one side is -1, the sign is reversed
+    # -1: no message is unacknowledged, and the position is the largest. Reversing the sign orders it last
     return s, one - two if one >= 0 and two >= 0 else two - one
 
 

@@ -9,8 +9,7 @@ in a record, and a crash loses what no record has. A reset (seek) moves the curs
 Models `ManagedCursorImpl`. One step is one call, the start or the end of one write or read of the cursor, one added
 entry, one ledger rollover, or one crash.
 
-    memory           the acknowledgements and the read position of the open cursor. An ack changes memory at once; a
-                     later write makes it durable
+    memory           the acknowledgements and the read position of the open cursor
     individual ack   acknowledges one entry, whole or by ack set. The ack sets of an entry are intersected; an entry
                      without remaining messages is deleted. `asyncDelete` takes a list of individual acks; a list
                      that fails has no effect
@@ -183,7 +182,7 @@ def ack_error(cfg: Config, s: State, entry: int | None, position: Position, ack_
 
 
 def ack_set_error(cfg: Config, entry: int, ack_set: AckSet) -> str:
-    """Returns the error of an ack set, or an empty string."""
+    """Returns the error of an ack set, or an empty string: its bits must be within the batch, if its size is known."""
     size = size_of(cfg, entry)
     if cfg.batch_sizes_are_known and mask_of(ack_set) >> size:
         return f"ack_set has a bit beyond the batch of {size}"
@@ -194,7 +193,7 @@ def ack_set_error(cfg: Config, entry: int, ack_set: AckSet) -> str:
 def ack_individual(cfg: Config, s: State, acks: tuple[Ack, ...]) -> Step[State, int]:
     """`asyncDelete`: acknowledges a list of entries, each whole or by ack set.
 
-    Fails if a position has no entry, or if an ack set has a bit beyond the batch. A list that fails acknowledges
+    Fails if a position has no entry, or if an ack set is invalid (`ack_set_error`). A list that fails acknowledges
     nothing. Exception: if `lists_are_atomic` is false, and the list has no other error than positions after the last
     entry, the acks before the first of these positions take effect. Returns the number of newly acknowledged messages.
     """
@@ -250,9 +249,9 @@ def ack_cumulative(cfg: Config, s: State, position: Position, ack_set: AckSet | 
     """`asyncMarkDelete`: acknowledges all entries before an entry, and the entry, whole or by ack set.
 
     The mark-delete position advances to the entry or, if the ack set leaves messages of the entry, to the previous
-    entry; then over individually deleted entries. An ack fails if its position has no entry, if its ack set has a bit
-    beyond the batch, or if the mark-delete position would move back. If `cumulative_ack_is_validated_first` is false, a
-    failed ack can leave its ack set in memory. Returns by how many the unacknowledged messages decrease; with
+    entry; then over individually deleted entries. An ack fails if its position has no entry, if its ack set is invalid
+    (`ack_set_error`), or if the mark-delete position would move back. If `cumulative_ack_is_validated_first` is false,
+    a failed ack can leave its ack set in memory. Returns by how many the unacknowledged messages decrease; with
     `cumulative_sets` "replace_if_further", the number can be negative.
     """
     entry = entry_number(s.ledgers, position)
@@ -293,7 +292,7 @@ def mark_delete_error(s: State, entry: int | None, requested: int | None) -> str
     if entry is None:
         return "position is after the last entry"
     if entry + (requested == 0) < s.acks.first_unacked:
-        return "position is before the mark-delete position"
+        return "the mark-delete position would move back"
     return ""
 
 
@@ -301,8 +300,9 @@ def with_ack_set_replaced_if_further(cfg: Config, s: State, entry: int | None, g
     """`ackBatchPosition`, the rule "replace_if_further": returns the acknowledgements with the entry's new ack set.
 
     The given ack set becomes the entry's ack set if the entry has none, or if the first set bit of the given one is
-    later. Ack sets before the previous entry, the target of the mark-delete, are dropped. Not modelled: before
-    apache/pulsar#23833, a rejected `asyncMarkDelete` without an ack set also dropped ack sets.
+    later; if it leaves all messages, the entry has no ack set. Ack sets before the previous entry, the target of the
+    mark-delete, are dropped. Not modelled: before apache/pulsar#23833, a rejected `asyncMarkDelete` without an ack set
+    also dropped ack sets.
     """
     if entry is None or given is None:
         return s.acks
@@ -445,8 +445,8 @@ def reset(cfg: Config, s: State, position: Position, ack_set: AckSet | None) -> 
 
     After a reset with an ack set, the messages of the entry with a set bit are unacknowledged, and the other messages
     are acknowledged. An ack set whose words are all 0 is rejected, and so is an ack set after the last entry; an ack
-    set without words counts as none. If batch-index acks are disabled, the ack set has no effect. Returns a ticket. The
-    reset completes or fails when the write with this ticket ends; until then, it does not change memory.
+    set without words counts as none. If batch-index acks are disabled, a valid ack set has no effect. Returns a ticket.
+    The reset completes or fails when the write with this ticket ends; until then, it does not change memory.
     """
     entry = entry_number(s.ledgers, position)
     if entry is None and position == position_of(s.ledgers, entry_count(s)) and not ack_set:

@@ -306,7 +306,7 @@ def requested_mask(cfg: Config, batch_acks: bool, ack_set: AckSet | None) -> int
 def with_ack_set(cfg: Config, acks: Acks, entry: int, given: int) -> Acks:
     """`asyncDelete`: returns the acknowledgements with an ack set intersected with the stored ack set of the entry.
 
-    An entry without remaining messages is deleted. An ack set that acknowledges no message is not stored.
+    An entry without remaining messages is deleted. If exactly the messages of the batch remain, no ack set is stored.
     """
     old, everything = remaining_of(acks, entry), bits_below(size_of(cfg, entry))
     # without a stored ack set, all messages remain; a cursor that does not know the batch size stores the given ack set
