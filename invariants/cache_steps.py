@@ -111,7 +111,7 @@ def mapped_wrapper_has_exactly_one_slot(cfg: Config, s: State) -> bool:
 
 @always(cache_steps)
 def pooled_wrapper_is_unreferenced(cfg: Config, s: State) -> bool:
-    """A wrapper in the pool is neither in the queue nor in the map, and has no position (key)."""
+    """A wrapper in the pool is neither in the queue nor in the map, and has no key. A late lookup may refer to it."""
     used = {*s.queue, *s.mapped}
     return not any(w.pooled and (w.key is not None or n in used) for n, w in enumerate(s.wrappers))
 
@@ -197,7 +197,7 @@ def recycled_wrapper_is_cleared(cfg: Config, before: State, event: Event, after:
 
 @always(cache_steps, on=("find_next",))
 def removal_visits_every_entry_of_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal of a range visits the cached positions of the range in order, and skips none."""
+    """A removal goes on to the first mapped position in the rest of its range; if there is none, it visits no more."""
     if not is_accepted(event):
         return True
     r = before.removals[event.arguments["remover"]]
@@ -580,8 +580,8 @@ def step_returns_what_it_found(cfg: Config, before: State, event: Event, after: 
 def observation_shows_entries_by_key(cfg: Config, s: State) -> bool:
     """What a recording shows of a state does not depend on which wrapper has which entry.
 
-    A recording shows cached and queued positions, sizes, scheduled tasks and `evictionInProgress`. So the canonical
-    form, which only renumbers wrappers, has the same observation.
+    A recording shows cached and queued positions, sizes, total, scheduled tasks and `evictionInProgress`. So the
+    canonical form, which only renumbers wrappers, has the same observation.
     """
     observe = cache_steps.observe
     seen, renumbered = observe(cfg, s), cache_steps.canonical(cfg, s)
@@ -633,7 +633,7 @@ def removal_found_changed_wrapper(cfg: Config, before: State, event: Event, afte
 
 @sometimes(cache_steps, on=VISITS)
 def eviction_waited_for_removal(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An eviction waits: the entry at the head of the queue is locked by a thread that removes it."""
+    """An eviction waits for the lock of the head, whose entry a thread removes or waits to remove."""
     n = before.eviction.wrapper
     return event.outcome == LOCKED and any(r.wrapper == n for r in before.removals)
 

@@ -319,8 +319,8 @@ PERMITS = Scope(
         "expected_reads": "none: entries from storage are not cached",
         "slots": "one: the cached entry",
         "copies": "three: more than the permits allow",
-        "requests": "three: one with permits, one queued, one rejected",
-        "reads": "two outstanding reads; excludes more",
+        "requests": "three: two with permits, and one queued; more cannot be pending",
+        "reads": "two: the permits allow no more",
     },
 )
 

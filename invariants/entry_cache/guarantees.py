@@ -407,7 +407,7 @@ def storage_entry_was_cached_in_the_meantime(cfg: Config, before: State, event: 
     r = read_of(before, event)
     if r is None or not isinstance(event.outcome, Reading) or r.expected_reads <= 0:
         return False
-    # After all entries of the read, or `entries` of them in a short answer, or none after a failure.
+    # The answer has all entries of the read; `entries` of them if it is short; none after a failure.
     end = r.last + 1 if event.arguments.get("success") else r.first + event.arguments.get("entries", 0)
     return any((r.range_cache, Position(r.ledger, i)) in by_key(before) for i in range(r.first, end))
 

@@ -89,7 +89,7 @@ def first_queued_request_does_not_fit(cfg: Config, s: State) -> bool:
 
 @always(entry_cache, on=("read", "read_one"), given=limited)
 def idle_limiter_grants_every_read(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """If all permits are free, a read gets its permits at once; a larger read gets all of them."""
+    """If all permits are free, a read gets its permits at once; a read larger than the maximum gets all of them."""
     is_idle = before.limiter.free == cfg.max_reads_in_flight_bytes
     if not is_idle or isinstance(event.outcome, Refused):
         return True

@@ -187,10 +187,9 @@ def storage_entries_are_cached_iff_reads_are_expected(cfg: Config, before: State
 
 @always(entry_cache, on=("read", "read_one"), given=reads_queued)
 def read_issues_one_storage_read_for_each_gap(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A read starts one storage read for each gap: a run of entries neither cached nor being read.
+    """A read issues exactly one storage read for each gap: a run of entries neither cached nor in a joinable read.
 
-    A gap is a run of consecutive requested entries that are neither cached nor in a joinable read. A read that waits
-    for permits, or fails for lack of permits, issues none.
+    A read that waits for permits, or fails for lack of permits, issues none.
     """
     if not isinstance(event.outcome, Reading):
         return True

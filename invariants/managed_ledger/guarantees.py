@@ -173,9 +173,9 @@ def cursor_is_active_below_backlogged_threshold(cfg: Config, before: State, even
 def cursor_with_similar_backlogs_caches_reads(cfg: Config, before: State, event: Event, after: State) -> bool:
     """After `checkCursorsToCacheEntries`, reads of exactly the cursors with large, similar backlogs are cached.
 
-    The backlog is the number of unread entries (`unread_entries`); it is large from `min_backlog_entries` on. Two
-    backlogs are similar if they differ by at most `max_backlog_between`. `min_backlog_cursors` others are enough; if
-    this number is 0, the check changes nothing.
+    The backlog is the number of unread entries (`unread_entries`); it is large from `min_backlog_entries` on. At least
+    `min_backlog_cursors` other cursors must have a similar backlog, which differs by at most `max_backlog_between`. If
+    `min_backlog_cursors` is 0, the check changes nothing.
     """
     if cfg.min_backlog_cursors == 0:
         return before == after

@@ -139,15 +139,14 @@ def ack_or_seek_changes_exactly_its_acknowledgements(cfg: Config, before: State,
     """An ack, mark-delete or seek changes exactly its acknowledgements; dispatch, redeliver and disconnect, none.
 
     An ack acknowledges one entry, a mark-delete all entries up to its position. After a seek, exactly the entries
-    before its position are acknowledged. The other calls are dispatch, redelivery and disconnection. All individually
-    acknowledged entries are after the first unacknowledged entry.
+    before its position are acknowledged. All individually acknowledged entries are after the first unacknowledged one.
     """
     if isinstance(event.outcome, Refused):
         return True
     named, position, entries = event.arguments["subscription"], event.arguments.get("position"), log(before)
     for number, (was, now) in enumerate(zip(before.subscriptions, after.subscriptions, strict=True)):
         acked = {p for p in entries if is_acked(was, p)}
-        if number == named and event.name != "dispatch" and position is not None:
+        if number == named and position is not None:
             below = {p for p in entries if p < position}
             acked = below if event.name == "seek" else acked | {position}
             acked |= below if event.name == "mark_delete" else set()
@@ -362,7 +361,7 @@ def _holding_after(cfg: Config, number: int, sub: Subscription, now: Subscriptio
 
 @always(managed_ledger, on=tuple(name for name in managed_ledger.actions if name != "dispatch"))
 def dispatcher_changes_only_by_its_calls(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The permits and held entries of consumers, the replay queue and the sent entries change only by certain calls.
+    """Permits, held entries, replay queue and sent entries of a subscription change only by calls on the subscription.
 
     Flow adds permits. A consumer holds an entry until the entry is acknowledged or redelivered, or the consumer leaves.
     A redelivered entry and an entry of a leaving consumer are added to the replay queue. Exception: a failover
