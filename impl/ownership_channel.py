@@ -184,7 +184,7 @@ class OwnershipChannel:
             self._apply(broker, bundle, data)
 
     def _apply(self, broker: int, bundle: int, data: Data | None) -> None:
-        """Puts a record into a broker's view, calls the handler, and ends the clean-ups that are done.
+        """Puts a record into a broker's view, begins its handler, and ends the clean-ups that are done.
 
         A record that is not in flight completes the parked lookup. An Owned record with a source, a Free, Deleted or
         Init record, and a tombstone complete the pending unload. In a disabled channel, a tombstone or a record that is
@@ -334,10 +334,6 @@ class OwnershipChannel:
 
     # ---- handlers ----
 
-    def _pop_task(self, broker: int, task: int) -> BundleRecord | None:
-        tasks = self._brokers[broker].tasks
-        return tasks.pop(task) if task < len(tasks) else None
-
     def finish(self, broker: int, task: int) -> str | Refused:
         tasks = self._brokers[broker].tasks
         if task >= len(tasks):
@@ -362,8 +358,11 @@ class OwnershipChannel:
         return state
 
     def fail_append(self, broker: int, task: int) -> Refused | None:
-        popped = self._pop_task(broker, task)
-        return Refused("not_enabled", "there is no such task") if popped is None else None
+        tasks = self._brokers[broker].tasks
+        if task >= len(tasks):
+            return Refused("not_enabled", "there is no such task")
+        del tasks[task]
+        return None
 
     # ---- brokers and sessions ----
 

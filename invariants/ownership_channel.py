@@ -271,7 +271,7 @@ def split_bundle_does_not_become_active_again(cfg: Config, before: State, event:
 
 @always(ownership_channel, on=READS)
 def record_that_is_not_in_flight_ends_requests(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A new record in a broker's view ends a waiting lookup, unless the record is Releasing, Assigning or Splitting.
+    """A new record in a broker's view ends a parked lookup, unless the record is Releasing, Assigning or Splitting.
 
     The record also ends a pending unload if the bundle is transferred, freed or deleted, or if the bundle's record is
     removed. Exception: a disabled channel ignores a tombstone and a record that is not forced. An ignored record ends
@@ -295,10 +295,7 @@ def record_that_is_not_in_flight_ends_requests(cfg: Config, before: State, event
 
 @always(ownership_channel, on=("lookup",))
 def lookup_of_bundle_in_flight_is_answered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """While a bundle is in flight to a destination, every other broker answers a lookup at once, with the destination.
-
-    A lookup that fails is exempt.
-    """
+    """While a bundle is in flight to a destination, every other broker answers a lookup with the destination."""
     if isinstance(event.outcome, Refused | Failed):
         return True
     data = broker_of(before, event).view[event.arguments["bundle"]]
@@ -318,7 +315,7 @@ def broker_answers_itself_only_as_owner(cfg: Config, before: State, event: Event
 
 @always(ownership_channel, on=("lookup",))
 def registered_owner_is_answered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup of an owned bundle is answered with the owner if the owner is registered; otherwise the lookup waits.
+    """A lookup of an owned bundle is answered with the owner if the owner is registered, and is parked otherwise.
 
     If `unregistered_broker_parks` is false, an unregistered broker answers with the owner in either case.
     """
@@ -461,7 +458,7 @@ def two_brokers_own_bundle_in_their_own_views(cfg: Config, s: State) -> bool:
 
 @sometimes(ownership_channel, on=("read",), given=lambda cfg: cfg.storage == "system_topic")
 def conflicting_record_is_rejected(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A broker rejects a record that it reads from the topic: the version or the transition is not allowed."""
+    """A broker rejects a record that it reads from the topic."""
     return event.outcome is False
 
 
@@ -476,7 +473,7 @@ def view_skips_record(cfg: Config, before: State, event: Event, after: State) ->
 
 @sometimes(ownership_channel, on=("override",))
 def bundle_of_running_broker_is_overridden(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A clean-up by another broker takes a bundle away from a broker that is still running."""
+    """A clean-up overrides an orphan of another broker that is still running."""
     target, broker = event.arguments["target"], event.arguments["broker"]
     return not isinstance(event.outcome, Refused) and target != broker and before.brokers[target].is_up
 
@@ -521,7 +518,8 @@ RECOVERY = (
 def every_bundle_has_a_running_owner_or_none(cfg: Config, s: State) -> bool:
     """Every bundle is eventually Owned by a running registered broker, or has no owner and is not in flight.
 
-    If no broker runs, nothing is required. The actions in `RECOVERY` are fair, and no broker restarts.
+    If no broker runs, nothing is required. The actions in `RECOVERY` are fair, and no broker restarts. In the scope
+    that checks this property, no broker shuts down: without a broker that can lead, a record may stay in flight.
     """
     return not any(at.is_up for at in s.brokers) or not any(
         bundle_state(data) in IN_FLIGHT or (data is not None and data.state == "Owned" and not owner_runs(s, data))

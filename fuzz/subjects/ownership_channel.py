@@ -13,7 +13,7 @@ from model.ownership_channel.state import Broker, BundleRecord, CleanUp, Message
 
 STATES = ("Init", "Free", "Owned", "Assigning", "Releasing", "Splitting", "Deleted")
 STORAGES = ("system_topic", "metadata_store")
-#: For every comparison of the conflict resolution, records for which it holds and records for which it does not.
+#: Each comparison in the conflict resolution is true for some of these records, and false for others.
 RECORDS = (
     None,
     *[Data(state, 0, 1, version) for state in STATES for version in (1, 2)],  # type: ignore[arg-type]
@@ -92,7 +92,7 @@ def situation(cfg: Config, s: State) -> str:
 
 
 def coverage_key(cfg: Config, s: State) -> tuple[object, ...]:
-    """Returns the record of the first bundle, and for two brokers their status and their work on this bundle."""
+    """Returns features of the first bundle's record, and for the first two brokers, in any order, status and work."""
     data = s.settled[0]
     return (
         cfg.storage,
@@ -383,7 +383,7 @@ def stopped_broker_has_lookups(cfg: Config, s: State) -> State | None:
 
 
 def disabled_broker_has_no_clean_up(_cfg: Config, s: State) -> State | None:
-    """A broker shuts down, and does not clean up after itself."""
+    """A broker shuts down, and has no clean-up of itself."""
     at = s.brokers[0]
     return (
         None
@@ -398,7 +398,7 @@ def topic_record_is_stale(cfg: Config, s: State) -> State | None:
 
 
 def task_is_of_another_broker(_cfg: Config, s: State) -> State | None:
-    """A broker handles a record that concerns another broker."""
+    """A broker has a task of another broker."""
     tasks = [(number, at.tasks) for number, at in enumerate(s.brokers) if at.tasks]
     others = [n for n, at in enumerate(s.brokers) if at.is_up and tasks and n != tasks[0][0]]
     return changed_broker(s, others[0], tasks=tasks[0][1]) if others else None

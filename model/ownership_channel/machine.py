@@ -12,11 +12,10 @@ stored in the system topic (`ServiceUnitStateTableViewImpl`) or in the metadata 
 (`ServiceUnitStateMetadataStoreTableViewImpl`, PIP-378). One step is one request, one read of records with the start of
 their handlers, the end of one handler with its write, or one event of a broker, a session or the leader.
 
-A record has the state of one bundle, up to two brokers (source and destination), and a version. A broker that writes a
-record gives it the version after the one in the broker's view. If the view was outdated, that version exists already,
-and the record is rejected. `records.py` has the complete rule. A bundle is in flight while its record is Assigning,
-Releasing or Splitting: then one of the two brokers has to do its part, and write the next record. The code that does so
-is the handler of the record (`handleAssignEvent` and so on).
+A record names up to two brokers, the source and the destination, and has a version. A broker that writes a record gives
+the record the version after the one in the broker's view. If the view was outdated, that version exists already, and
+the record is rejected. `records.py` has the complete rule. A bundle is in flight while its record is Assigning,
+Releasing or Splitting: then a handler (`handleAssignEvent` and so on) of one of the two brokers writes the next record.
 
 State (`state.py`):
 
@@ -28,8 +27,8 @@ State (`state.py`):
 Life of a bundle:
 
     lookup      a broker answers with the owner in its view, or with the destination of a record in flight. If the view
-                has neither, the broker assigns the bundle. A lookup that is not answered is parked until the broker
-                reads a record of the bundle that is not in flight, or until the lookup times out
+                has neither, the broker assigns the bundle. An unanswered lookup is parked until the broker reads a
+                record of the bundle that is not in flight, or until the lookup times out
     assign      Assigning -> Owned; the destination writes Owned before it loads a topic
     unload      Owned -> Releasing; the source closes the bundle's topics, then writes Assigning (transfer) or Free. The
                 unload is pending at the broker that wrote Releasing, until this broker reads a record that ends the
@@ -39,7 +38,7 @@ Life of a bundle:
 Records:
 
     read        a reader of the topic accepts or rejects the next message
-    jump        a reader that has not reached the compaction horizon reads the last accepted record of each bundle
+    jump        a slow reader of the topic reads the compacted topic in place of its unread messages
     notify      a reader of the metadata store reads a stored record
     finish      the handler of a record writes the bundle's next record, or removes the record, and ends. The handler of
                 a split takes one step more: it first writes the records of the halves

@@ -37,7 +37,8 @@ Storage = Literal["system_topic", "metadata_store"]
 IN_FLIGHT: frozenset[str] = frozenset({"Assigning", "Releasing", "Splitting"})
 #: `isActiveState`: the states in which a bundle has an owner or is in flight.
 ACTIVE: frozenset[str] = IN_FLIGHT | {"Owned"}
-#: The states, except Init, in which a bundle has no owner and is not in flight. The monitor removes such old records.
+#: The states, except Init, in which a bundle has no owner and is not in flight. The monitor removes such records once
+#: they are old.
 SEMI_TERMINAL: frozenset[str] = frozenset({"Free", "Deleted"})
 
 #: The empty string as the name of a broker. It names no broker, like None, but is not equal to None.

@@ -281,7 +281,7 @@ def replacement(data: Data, target: int | None, dst: int | None, *, is_graceful:
     target closes the bundle's topics. Any other record becomes Owned by `dst`.
     """
     version = next_version(data)
-    # only a clean-up overrides an Owned record, so here `target` is a broker; it becomes the source of the new record
+    # an Owned record is overridden only by a clean-up, so `target` is not None then
     source = data.source_broker if data.state in IN_FLIGHT else target
     if dst is None:
         return Data("Free", None, source, version, force=True)

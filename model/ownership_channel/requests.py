@@ -42,8 +42,8 @@ def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: Bro
     owner                    the broker answers with the owner, or parks the lookup if the owner is not registered
     in flight to a broker    the destination parks the lookup; every other broker answers with the destination
     neither                  the broker assigns the bundle to `dst` (`publishAssignEventAsync`) and parks the lookup.
-                             The Assigning record is rejected if the bundle is Releasing without destination. While a
-                             lookup of the bundle is parked, the broker writes no further Assigning record
+                             The Assigning record is rejected if the bundle is Releasing without destination. If a
+                             lookup of the bundle is parked already, the broker writes no further Assigning record
 
     `Config.lookup_at_source` and `Config.unregistered_broker_parks` change the first two cases. Fails if the record in
     the view is Deleted, or if a disabled channel has to assign the bundle. Returns the broker to which the client is
@@ -55,7 +55,6 @@ def lookup(cfg: Config, s: State, broker: BrokerNumber, bundle: Bundle, dst: Bro
     if not exists(cfg, s, bundle):
         return refused(s, "illegal_argument", "the namespace does not have the bundle")
     data = at.view[bundle]
-    # the state after the lookup was parked
     parked = with_broker(s, broker, lookups=with_item(at.lookups, bundle, True)) if not at.lookups[bundle] else s
     if data is not None and data.state == "Deleted":
         return s, Failed("illegal_argument", "the bundle was split")
@@ -99,8 +98,8 @@ def unload(
 ) -> Step[State, int]:
     """`ServiceUnitStateChannelImpl.publishUnloadEventAsync`: a broker writes Releasing for an Owned bundle.
 
-    Any broker may write the record, and its unload is then pending. The bundle is transferred to `dst`, or freed if
-    `dst` is None. With `force` the bundle is being deleted: the source also removes the bundle's record. With
+    Any broker may write the record. The unload is then pending at this broker. The bundle is transferred to `dst`, or
+    freed if `dst` is None. With `force` the bundle is being deleted: the source also removes the bundle's record. With
     `transfer_order` "assigning_first", a transfer begins with Assigning in place of Releasing. The checks are those of
     `ExtensibleLoadManagerImpl.unloadNamespaceBundleAsync`. Returns the version of the record.
     """
@@ -165,9 +164,9 @@ def read(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, bool]:
 def jump(cfg: Config, s: State, broker: BrokerNumber) -> Step[State, int]:
     """`TableViewImpl.handleMessage`: a broker reads the compacted topic instead of its unread messages.
 
-    The compacted topic has the last accepted record of each bundle, unless it was removed by a tombstone: then the view
-    keeps its record of the bundle. The view also keeps its record of a bundle without unread messages. Returns the
-    number of records that the view accepts.
+    For each bundle with unread messages, the broker reads the last accepted record. If a tombstone removed this record,
+    the compacted topic has no record of the bundle, and the view keeps its own. Returns the number of records that the
+    view accepts.
     """
     at = s.brokers[broker]
     if not at.is_up or at.read == len(s.log):

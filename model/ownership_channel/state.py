@@ -1,8 +1,8 @@
 """State of the ownership channel: the stored records, and the view, handlers, requests and clean-ups of each broker.
 
 The system topic is a log that every broker reads at its own pace. A writer appends unconditionally, and each reader
-resolves conflicts itself. In the metadata store, the writer resolves a conflict with the stored record. Readers are
-notified of a change and read the record that is stored then, so they can miss records between two reads.
+resolves conflicts itself. In the metadata store, the writer resolves a conflict with the stored record. After a
+notification, a reader reads the record that the store has at this time, so it can miss records between two reads.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class CleanUp(NamedTuple):
 
     target: int
     is_running: bool  # false: scheduled; the clean-up runs once the target has failed the health check
-    #: the orphans that the view had when the clean-up began, and that the clean-up has not overridden yet. Orphans of
-    #: bundles that are retried (`is_retried`) are not here: they are looked up in the view (`orphans_left`)
+    #: orphans of bundles that are not retried (`is_retried`): those that the view had when the clean-up began, without
+    #: those already overridden. Orphans of other bundles are looked up in the view (`orphans_left`)
     snapshot: tuple[BundleRecord, ...]
 
 
@@ -255,7 +255,7 @@ def offered(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) 
 
 
 def applied(cfg: Config, s: State, broker: int, bundle: int, data: Data | None) -> State:
-    """Returns the state after a record replaced another one in a broker's view.
+    """Returns the state after a record was put into a broker's view (None: a tombstone).
 
     The record's handler is called, and a clean-up that has no orphans left completes.
     """
