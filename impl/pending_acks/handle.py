@@ -101,8 +101,8 @@ class PendingAcks:
     def _overlap(self, txn: int, entry: int, ack_set: AckSet) -> str:
         """Returns why an individual ack of one position overlaps pending or unlogged acks, '' if it does not. O(h).
 
-        The ack is compared with all individual acks, including those of `txn`, and with the cumulative ack of another
-        transaction.
+        The ack is compared with all individual acks of the entry, including those of `txn`, and with the cumulative ack
+        of another transaction.
         """
         pending = self._pending
         txns, unlogged = pending.by_entry.get(entry), pending.unlogged.get(entry)
@@ -304,7 +304,7 @@ class PendingAcks:
     def _redeliveries(self, ended: Ended) -> list[Redelivery]:
         """Returns what an abort redelivers: messages of the ended individual acks that the cursor has not acknowledged.
 
-        O(p log p). No other transaction has a pending ack of these messages.
+        O(p log p). No other transaction has these messages pending.
         """
         acks = sorted(ended.individual.items())
         left = [(entry, self._messages(entry, ack_set) & ~self._cursor.acked(entry)) for entry, ack_set in acks]
@@ -537,7 +537,7 @@ class PendingAcks:
             wrong.append("an entry in flight has no records")
         aborts = [request.record.txn for request in requests if request.record.op == "abort"]
         if {txn: aborts.count(txn) for txn in aborts} != self._unlogged_aborts:
-            wrong.append("the count of aborts that are not durable is wrong")
+            wrong.append("the count of unlogged aborts is wrong")
         numbers = [request.number for request in (*requests, *self._accept_queue) if request.number]
         if sorted(set(numbers)) != numbers or (numbers and numbers[-1] >= self._next_request):
             wrong.append("the requests are not in order")

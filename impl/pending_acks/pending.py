@@ -1,6 +1,6 @@
 """Pending acks indexed by transaction and by entry.
 
-A new individual ack is compared only with the individual acks of its entry. A commit or abort removes the acks of its
+Of all individual acks, a new one is compared only with those of its entry. A commit or abort removes the acks of its
 transaction from both maps, without a scan. An ack is *unlogged* while its record is buffered or in flight. Unlogged
 acks are kept apart: new acks conflict with them, but no commit or abort applies to them.
 
@@ -97,9 +97,9 @@ class PendingAcksIndex:
         """Removes an ack whose append has ended, or will not begin because the handle stops. O(its positions * h).
 
         Appends end in order, so the ack is the first one in its queue, `unlogged_acks` or `unlogged_cumulative`.
-        Exception: a handle that stops completes its buffered acks while others are in flight. Then the queue loses an
-        ack in flight instead. This does no harm: the queues are read again only when the handle is open, and it opens
-        only after all appends have ended and the queues are empty.
+        Exception: when a handle stops, it completes its buffered acks first, and the queue loses acks in flight
+        instead. No one reads this queue: a stopped handle is opened only after all appends have ended. Then the queue
+        is empty.
         """
         if record.cumulative:
             self.unlogged_cumulative.popleft()
@@ -144,5 +144,5 @@ class PendingAcksIndex:
         if inverse != self.by_entry or self.first_entry.keys() != self.by_txn.keys():
             wrong.append("the maps by transaction and by entry differ")
         if any(not acks for acks in self.unlogged.values()):
-            wrong.append("an entry without acks is in the map of records that are not durable")
+            wrong.append("an entry without acks is in the map of unlogged acks")
         return wrong

@@ -107,7 +107,7 @@ def acks_of_others(cfg: Config, s: State, txn: int) -> list[PositionAck]:
 
 
 def pending_cumulative_ack(cfg: Config, s: State) -> CumulativeAck | None:
-    """Returns the latest cumulative ack of any transaction that is pending or counts as pending."""
+    """Returns the latest cumulative ack that is pending or counts as pending, of any transaction."""
     # in log order: first the pending ack, then the records in flight and buffered
     records = buffered_or_in_flight_acks(cfg, s, cumulative=True)
     return CumulativeAck(records[-1].txn, records[-1].acks[0]) if records else s.cumulative_ack

@@ -15,8 +15,7 @@ A message is *acknowledged* if the cursor has its ack. A message becomes *pendin
 transaction's ack of the message is applied: when the ack's record is durable, or when a replay reads it. The message
 stays pending until a commit or abort of the transaction is applied, or the handle is no longer open.
 
-    individual ack   a list of positions with optional ack sets; all become pending, or the request conflicts with other
-                     acks and fails with `TransactionConflictException` (`conflicts.py`)
+    individual ack   a list of positions with optional ack sets; either all become pending, or none (`conflicts.py`)
     cumulative ack   up to a position, optionally inside a batch; at most one transaction has a cumulative ack, which
                      only advances
     commit           applies the transaction's pending acks to the cursor, then removes them
@@ -59,8 +58,9 @@ Not modelled:
     their acknowledged and pending messages; a dispatcher with a single active consumer rewinds to the mark-delete
     position. Messages of an aborted cumulative ack are redelivered only if a consumer asks for them (#14371);
   * aborts in a handle that has had no ack yet: a shipped broker appends no record for them, and this model appends one;
-  * committed batch indexes if the cursor stores no ack sets: a shipped handle keeps them in `individualAckPositions`,
-    and therefore rejects further acks of these batch indexes until the handle is reopened.
+  * `individualAckPositions`: a shipped handle keeps committed batch indexes, and those acked without a transaction,
+    until the entry is deleted or the handle is reopened. Until then, it rejects acks of the whole entry and, if the
+    cursor stores no ack sets, further acks of these batch indexes.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ def ack_individual(cfg: Config, s: State, txn: Txn, acks: tuple[AckArgument, ...
 def ack_cumulative(cfg: Config, s: State, txn: Txn, entry: Number, ack_set: Number | None) -> Step[State, Reply]:
     """`PendingAckHandleImpl.cumulativeAcknowledgeMessage`: a transaction acks everything up to a position.
 
-    The request fails with `TransactionConflictException` if the position is at or before the mark-delete position, if
+    The request fails with `TransactionConflictException` if the entry is at or before the mark-delete position, if
     another transaction has a cumulative ack, if the transaction itself already has a cumulative ack at or after the
     position, or if another transaction has a message up to the position pending individually. The set bits of
     `ack_set`, the unacked messages, must be the tail of the batch.

@@ -112,7 +112,7 @@ class Config(NamedTuple):
     #: In which batch indexes an overlap of a batch-index ack with the pending acks of its entry is detected.
     #: `every_batch_index`: in all. `trimmed_words`: Pulsar merges the pending acks into one ack set of 64-bit words,
     #: and trims its zero words at the end. All messages of a trimmed word are pending, but an overlap in them is not
-    #: detected.
+    #: detected. (Not modelled: the same holds for an overlap with the cursor's ack set.)
     overlap_check: Annotated[
         Literal["every_batch_index", "trimmed_words"],
         Rule(

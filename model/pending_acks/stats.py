@@ -39,9 +39,8 @@ def pending_ack_stats(cfg: Config, s: State) -> dict[str, object]:
     `ongoingTxnSize` counts only the transactions with individual acks. `lowWaterMarks` maps a coordinator to its low
     watermark; null if the low watermark is 0.
     """
-    txns = {each.txn for each in s.individual_acks}
     watermarks = {"0": s.low_watermark} if s.low_watermark else None
-    return {"state": _HANDLE_STATES[s.status], "lowWaterMarks": watermarks, "ongoingTxnSize": len(txns)}
+    return {"state": _HANDLE_STATES[s.status], "lowWaterMarks": watermarks, "ongoingTxnSize": len(s.individual_acks)}
 
 
 def transaction_stats(cfg: Config, s: State, txn: int) -> dict[str, object]:
