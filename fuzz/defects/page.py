@@ -102,14 +102,14 @@ def shown_reports(component: str) -> dict[str, list[str]]:
 
 
 def table_in(path: Path) -> str:
-    """Returns the text between the marks of a document. Raises BadValue if the document has no marks."""
+    """Returns the text between the marks of a document. Raises BadValue if it cannot be read or has no marks."""
     return _around(path)[1]
 
 
 def write_into(path: Path, text: str) -> None:
     """Writes a generated text between the marks of a document.
 
-    Raises BadValue if the document has no marks or cannot be written.
+    Raises BadValue if the document has no marks, or cannot be read or written.
     """
     before, _, after = _around(path)
     try:
