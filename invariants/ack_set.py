@@ -218,7 +218,7 @@ def lacks_position_or_ack_set(event: Event) -> bool:
 
 
 @sometimes(ack_set)
-def only_second_word_has_bits(cfg: Config, s: State) -> bool:
+def only_later_words_have_bits(cfg: Config, s: State) -> bool:
     """A batch has unacknowledged messages, but none among its first 64 messages (the first word)."""
     return any(b.bits > 2**64 - 1 and b.bits % 2**64 == 0 for b in s.batches)
 

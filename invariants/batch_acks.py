@@ -148,7 +148,7 @@ def individual_acks_acknowledge_exactly_their_messages(cfg: Config, before: Stat
     wanted = unacked_messages(cfg, before)
     for ack in event.arguments["acks"]:
         wanted[entry_of(before, ack)] &= mask_left_by(before, ack)
-    deleted = [n for n, rest in enumerate(wanted) if n < after.acks.first_unacked or after.acks.deleted >> n & 1]
+    deleted = [n for n in range(len(wanted)) if n < after.acks.first_unacked or after.acks.deleted >> n & 1]
     return unacked_messages(cfg, after) == wanted and deleted == [n for n, rest in enumerate(wanted) if rest == 0]
 
 
@@ -270,13 +270,14 @@ def added_entry_is_unacknowledged(cfg: Config, before: State, event: Event, afte
 
 @always(batch_acks, on=("add_entry", "roll_ledger", "begin_read", "flush", *WRITE_ENDS, *RECOVERIES, "end_read"))
 def second_read_fails_and_second_write_is_queued(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """While a read is in flight, a second read fails; while a read or write is in flight, a flush is queued.
+    """While a read is in flight, a second read fails; while a read or write is in flight, no flush starts a write.
 
-    The end of a read or write that is not in flight fails. A flush of a dirty cursor starts a write or is queued, but
-    not directly behind another queued flush. A flush of a clean cursor changes nothing. A close fails while a read or
-    write is in flight. A crash in which the write in flight survives fails if no write is in flight. A recovered cursor
-    is not dirty, has no operation in flight or queued, and its read position is the first one after the mark-delete
-    position. An added entry goes to the last ledger; a rollover adds an empty ledger.
+    Instead, the flush of a dirty cursor is queued, but not directly behind another queued flush. If nothing is in
+    flight, the flush of a dirty cursor starts a write. A flush of a clean cursor changes nothing. The end of a read or
+    write that is not in flight fails. A close fails while a read or write is in flight. A crash in which the write in
+    flight survives fails if no write is in flight. A recovered cursor is not dirty, has no operation in flight or
+    queued, and its read position is the first one after the mark-delete position. An added entry goes to the last
+    ledger; a rollover adds an empty ledger.
     """
     reading, writing = before.reading, before.writing is not None
     match event.name:
@@ -584,7 +585,7 @@ def mark_delete_position_advances_into_next_ledger(cfg: Config, before: State, e
 
 @sometimes(batch_acks, on=("ack_cumulative",))
 def cumulative_ack_into_entry_with_ack_set(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A cumulative ack ends inside a batch that already has an ack set, and leaves some of its messages."""
+    """A cumulative ack ends inside a batch with an ack set, newly acknowledges some messages, and leaves others."""
     if is_error(event) or not event.outcome:
         return False
     entry = entry_of(before, Ack(event.arguments["position"], None))
@@ -600,7 +601,7 @@ def ack_list_has_position_without_entry(cfg: Config, before: State, event: Event
 
 @sometimes(batch_acks)
 def empty_ledger_between_deleted_entries(cfg: Config, s: State) -> bool:
-    """Entries are deleted on both sides of an empty ledger."""
+    """Entries are individually deleted directly before and after an empty ledger."""
     if 0 not in s.ledgers[1:-1]:
         return False
     following = sum(s.ledgers[: s.ledgers.index(0, 1)])  # number of the first entry after the empty ledger
@@ -635,7 +636,7 @@ def queued_reset_starts_with_later_write(cfg: Config, before: State, event: Even
 
 @sometimes(batch_acks, on=("written",))
 def reset_into_batch_before_mark_delete_position(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A reset into the middle of a batch, before the mark-delete position, completes."""
+    """A reset into the middle of a batch, at or before the mark-delete position, completes."""
     resets = completed_resets(before, event)
     return bool(resets) and resets[-1].remaining is not None and resets[-1].entry < before.acks.first_unacked
 

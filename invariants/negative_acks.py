@@ -370,7 +370,7 @@ def wall_clock_step_moves_no_due_time(cfg: Config, before: State, event: Event, 
 
 @always(negative_acks, on=DELIVERING)
 def chunked_message_is_redelivered_whole(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When the last chunk of a chunked message is redelivered, all its chunks are in the same command."""
+    """When the last chunk of a chunked message is redelivered from a bucket, all its chunks are in the same command."""
     redelivered = [{each.position for each in command.ids} for command in commands(event)]
     messages = chunked_redelivered(before, event, after)
     return all(any(ids.issuperset((m.id.position, *m.chunks)) for ids in redelivered) for m in messages)
@@ -378,7 +378,7 @@ def chunked_message_is_redelivered_whole(cfg: Config, before: State, event: Even
 
 @always(negative_acks, on=DELIVERING)
 def redelivered_chunked_message_is_removed_from_map(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A received chunked message is removed from `unAckedChunkedMessageIdSequenceMap` when it is redelivered.
+    """A chunked message leaves `unAckedChunkedMessageIdSequenceMap` when its last chunk is redelivered from a bucket.
 
     No other chunked message is removed. With `chunks_found_by` `message_id`, a redelivered message may stay.
     """

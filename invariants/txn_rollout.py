@@ -427,7 +427,7 @@ def open_transaction_pins_later_ledgers(cfg: Config, s: State) -> bool:
 
 @sometimes(txn_rollout, on=("record_last_ledgers",))
 def last_ledgers_are_recorded_with_batches_left(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """In a downgrade, the last ledger of each store that may have batches is recorded while batches are left."""
+    """In a downgrade, the last ledgers are recorded while a store has an undeleted batch."""
     return not isinstance(event.outcome, Refused) and event.outcome > 0 and any(batches(s) for s in after.stores)
 
 

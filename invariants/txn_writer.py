@@ -276,8 +276,8 @@ def flush_trigger_is_correct(cfg: Config, before: State, event: Event, after: St
     """Each flush is caused by a task of the executor, and is reported with its trigger.
 
     A task causes at most one flush. The trigger is `records` if and only if the batch has max_records records.
-    Otherwise the trigger is `size` if the batch has max_bytes, or if the next record would exceed the cap. Otherwise
-    the task determines the trigger: a large record (`large`), a tick (`delay`) or a close (`close`).
+    Otherwise the trigger is `size` if the batch has max_bytes, or if the next record is not large and would exceed the
+    cap. Otherwise the task determines the trigger: a large record (`large`), a tick (`delay`) or a close (`close`).
     """
     flushes = effects_of(event).flushes
     # the state has the flushes of the last step; a rejected call does not change them
@@ -459,7 +459,7 @@ def every_close_future_completes_once(cfg: Config, before: State, event: Event, 
 
 @always(txn_writer)
 def time_status_and_log_are_monotone(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The status moves only from open to closing to closed, time advances by the argument, and the log only grows."""
+    """The status only moves forward (open, closing, closed), time advances by the argument, and the log only grows."""
     order = ("open", "closing", "closed")
     if order.index(after.status) < order.index(before.status):
         return False
@@ -491,7 +491,7 @@ def flush_by_max_records(cfg: Config, before: State, event: Event, after: State)
 
 @sometimes(txn_writer, on=ADDS, given=is_batching)
 def flush_by_max_size(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The buffer is flushed because its records have the maximum number of bytes."""
+    """The buffer is flushed because it has max_bytes bytes, or because the next record would exceed the cap."""
     return flushed_by(event, "size")
 
 

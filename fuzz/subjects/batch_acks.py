@@ -51,7 +51,7 @@ def sets_of(size: int) -> tuple[AckSet | None, ...]:
     everything = 2**size - 1
     masks = [everything & ~1, everything >> 1, everything & ~2, 1, 1 << size - 1, everything & ~5, everything & ~3]
     sets = [words_of(mask) for mask in masks if mask]
-    return None, *sets, (), (0,), (*sets[0], 0) if sets else (0, 0), words_of(everything), words_of(everything + 1)
+    return None, *sets, (), (0,), (*sets[0], 0), words_of(everything), words_of(everything + 1)
 
 
 @lru_cache(maxsize=64)

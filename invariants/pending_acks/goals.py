@@ -113,7 +113,7 @@ def committed_txns(before: State, event: Event) -> list[int]:
 
 @sometimes(pending_acks, on=("written",))
 def cumulative_ack_inside_batch_is_committed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A commit applies a cumulative ack that ends inside a batch, of which messages remain unacknowledged."""
+    """A commit applies a cumulative ack that ends inside a batch: the ack leaves messages of the batch."""
     cumulative = before.cumulative_ack
     if cumulative is None or cumulative.ack.ack_set is None or cumulative.txn not in committed_txns(before, event):
         return False

@@ -74,8 +74,8 @@ class Pending(NamedTuple):
     def commit_messages(self, cfg: Config, first: int) -> Messages:
         """Returns the messages that a commit of these acks acknowledges.
 
-        The messages of a batch-index ack that the cursor ignores are left out. So are the entries before `first`, the
-        first entry after the mark-delete position, which a cumulative ack also covers.
+        The messages of a batch-index ack that the cursor ignores are left out. `first` is the first entry after the
+        mark-delete position: a cumulative ack also covers the entries before it, which are left out, too.
         """
         by_individual = {n: acknowledged_by_commit_of(cfg, ack) for n, ack in self.individual.items()}
         if self.cumulative is None:
