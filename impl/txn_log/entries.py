@@ -1,7 +1,7 @@
 """Entries of a transaction log in their wire format, serialised and parsed lazily.
 
-An entry keeps its records in memory until the store is reopened. Then it is serialised, and the records are parsed from
-the bytes when the replay reads the entry. So what a replay applies has gone through the wire format.
+An entry keeps its records in memory until the store is closed or crashes. Then only the bytes are kept, and the records
+are parsed when they are needed. So what a replay applies has gone through the wire format.
 
 In the model, the name of a participant is a number, and a record adds one participant. On the wire, a partition is a
 topic name with this number, and a subscription is a topic and a subscription name with this number.
@@ -52,7 +52,8 @@ def from_wire(record: TransactionRecord) -> Record:
     """Returns the record of a wire form: the inverse of `to_wire`. O(1).
 
     Raises BadValue if the last id is missing, if an update has other statuses than those of `_EXPECTED`, or if a record
-    that adds a participant does not have exactly one, with a name as `to_wire` writes it.
+    that adds a participant does not have exactly one of its kind, with a name as `to_wire` writes it. The topic of a
+    subscription is not read.
     """
     txn, last_id = record.txnid_least_bits, record.max_local_txn_id
     if last_id is None:
@@ -73,7 +74,7 @@ def from_wire(record: TransactionRecord) -> Record:
 
 
 def _number(name: str, prefix: str) -> int:
-    """Returns the number at the end of a name. Raises BadValue if there is none."""
+    """Returns the number after the prefix of a name. Raises BadValue if the name is not this prefix and a number."""
     head, found, digits = name.partition(prefix)
     if head or not found or not digits.isdecimal():
         raise BadValue(f"the name {name} is not {prefix} and a number")
@@ -82,7 +83,7 @@ def _number(name: str, prefix: str) -> int:
 
 @lru_cache(maxsize=1 << 15)
 def serialize(records: Entry, batched: bool) -> bytes:
-    """Returns the bytes of an entry: a batch of any number of records, or a plain record. O(records)."""
+    """Returns the bytes of an entry: a batch of one or more records, or a plain record. O(records)."""
     if batched:
         return batched_entry([to_wire(each) for each in records])
     [record] = records

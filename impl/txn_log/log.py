@@ -6,7 +6,7 @@ records of a transaction, b records in an entry, w entries in the window of dele
     transactions    a dictionary, in id order while the store is ready; the low watermark is one below its first key
     positions       a list for each transaction; the end of a transaction deletes p records, O(p * w / 64)
     deletions       `impl/txn_log/cursor.py`: a bit for each entry after the mark-delete position
-    entries         `impl/txn_log/entries.py`: serialised when the store is reopened, parsed by the replay
+    entries         `impl/txn_log/entries.py`: serialised when the store is closed or crashes, parsed by the replay
     replay          skips deleted entries, O(w / 64) each; applies the undeleted records of the others
     deadlines       all transactions are scanned on request; the expired ones are sorted, O(n log n)
 """
@@ -134,7 +134,7 @@ class TxnLog:
     def _recoverable_id(self) -> int:
         """Returns the last assigned id as a reopened store recovers it, from the last entry or the ledger property.
 
-        O(1), or O(bytes) if the entry is to be parsed, right after `forget`.
+        O(1), or O(bytes) right after `forget`, when the entry must be parsed.
         """
         return self._log[-1].records[-1].last_id if self._ledgers[-1] else self._property_id
 

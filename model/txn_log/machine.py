@@ -58,7 +58,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from model.batch_acks.state import Acks, Partial, with_mark_delete_advanced
+from model.batch_acks.state import Acks, Partial
 from model.machine import Failed, Machine, Refused, Step, refused
 from model.txn_log.replay import (
     Recovered,
@@ -146,8 +146,8 @@ def new_transaction(cfg: Config, s: State, timeout_ms: Annotated[int, AtLeast(0)
     """`MLTransactionMetadataStore.newTransaction`: begins a transaction with the next id.
 
     The transaction is ongoing once the write of its NEW record completes. If `max_active` is positive and at least that
-    many transactions are ongoing, the request is rejected, whatever the status of the store
-    (`ReachMaxActiveTxnException`). An id whose NEW record fails is not reused before a restart.
+    many transactions are ongoing, the request is rejected (`ReachMaxActiveTxnException`), whatever the status of the
+    store. An id whose NEW record fails is not reused before a restart.
     """
     if 0 < cfg.max_active <= len(s.txns):
         return refused(s, "too_many", f"{len(s.txns)} transactions are ongoing")
@@ -581,7 +581,6 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
     Deletions are the first entry after the mark-delete position, in memory and as persisted; and for each entry of the
     log the number of its undeleted records.
     """
-    acks = with_mark_delete_advanced(s.acks)
     return {
         "status": s.status,
         "ledger": s.ledger,
@@ -589,10 +588,10 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
         "last_id": s.last_id,
         "transactions": [[t.id, t.status, t.partitions, t.subscriptions, t.deadline_ms] for t in s.txns],
         "ledgers": list(s.ledgers),
-        "first_unacked": acks.first_unacked,
+        "first_unacked": s.acks.first_unacked,
         "durable_first_unacked": s.durable.first_unacked,
         "remaining_records": [
-            remaining_records(acks, n, len(entry)).bit_count() for n, entry in enumerate(s.log, s.first_entry)
+            remaining_records(s.acks, n, len(entry)).bit_count() for n, entry in enumerate(s.log, s.first_entry)
         ],
         "pending_requests": len(s.buffer) + sum(len(entry) for entry in s.in_flight),
     }
