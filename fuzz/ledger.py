@@ -104,4 +104,4 @@ def _why_not_exhausted(subject: Subject, judged: Property) -> str:
         return "random traces: the explorer folds no history variables"
     if not judged.given(subject.machine.config()):
         return "random traces: it does not apply under the reference's defaults"
-    return "random traces: no recorded scope has its actions"
+    return "random traces: no recorded scope has one of its actions and a config under which it applies"

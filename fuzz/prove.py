@@ -1,9 +1,9 @@
 """Checks the claims about the components, and refutes each claim's control (`invariants/proofs/claim.py`).
 
 The check of a claim runs in two processes: in one on the unchanged source, in the other with the control's change in
-one module. A process that exceeds its time limit is killed; the verdict is `unknown`. If the first process proves the
-claim, it also checks that the proof is not vacuous (`invariants/proofs/scrutiny.py`), with states that random traces of
-the model reach.
+one module. A process that exceeds its time limit is killed; the verdict is `unknown`. If Z3 proves the claim in the
+first process, that process also checks that the proof is not vacuous (`invariants/proofs/scrutiny.py`), with states
+that random traces of the model reach.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from model.machine import BadComponent, BadValue
 
 #: An error message lists all known ids if there are at most this many, otherwise the similar ones.
 _MAX_LISTED_IDS = 12
-#: The layers in which a component has a module or a package of its name, lowest first.
+#: The layers in which a component has a module or a package of its name.
 _LAYERS = ("model", "impl", "invariants", "fuzz.subjects")
 _import_lock = threading.RLock()
 
@@ -224,7 +224,7 @@ def subject_or_mutant(name: str, mutant_id: str | None) -> Subject:
 
 
 def modules_of(layer: str, subject: str) -> list[str]:
-    """Returns the names of a component's modules in a layer: one, or those of its package."""
+    """Returns the names of a component's modules in a layer: one, or those of its package; none if absent."""
     name = f"{layer}.{subject}"
     spec = importlib.util.find_spec(name)
     if spec is None:

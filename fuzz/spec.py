@@ -2,8 +2,8 @@
 
 The site is for readers who look up what Pulsar does. It has a page for each component, made from its model, properties,
 tables and claims: header, actions with their source, guarantees, rules, settings, profiles, known defects, claims and
-scopes. Another page has all settings of Pulsar's broker and clients. The modules of `model/` and `invariants/`, as pdoc
-documents them, are under DIR/modules.
+scopes. Another page has the settings of Pulsar's broker and clients that occur in a model. The modules of `model/` and
+`invariants/`, as pdoc documents them, are under DIR/modules.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ActionShown(NamedTuple):
 
 
 class ScopeShown(NamedTuple):
-    """A scope, what each of its bounds excludes, and its numbers of states and transitions, if they are recorded."""
+    """A scope, what it excludes (`Scope.exclusions`), and its numbers of states and transitions, if recorded."""
 
     name: str
     exclusions: dict[str, str]
@@ -79,7 +79,7 @@ def write(folder: Path) -> Path:
 
 
 def pages(names: Sequence[str]) -> dict[str, str]:
-    """Returns the pages, by file name: an index, a page for each of these components, and the settings of Pulsar."""
+    """Returns the pages, by file name: an index, a page for each of these components, and the page of settings."""
     subjects = [find_subject(name) for name in names]
     rows = [row_of(subject) for subject in subjects]
     shared = {"version": code_version(), "names": names}

@@ -1,7 +1,7 @@
 """Runs of the model, alone or in lockstep with a second side such as the implementation.
 
     generate, wide    the calls of a seed's trace; integers near limits
-    lockstep          runs seeds as fast as possible, and only detects that something is wrong
+    lockstep          runs seeds as fast as possible; a trace in which something is wrong is replayed
     pair, replay      execute calls with every step checked, and say what is wrong
     compare, checks   comparison of values; the properties to check
     call, finding     the types of a call, a difference and a finding

@@ -16,11 +16,11 @@ _encoded = msgspec.msgpack.Encoder().encode
 
 
 def same(a: Any, b: Any) -> bool:
-    """Returns whether two values are equal and of one class, also inside. So 1 differs from 1.0 and from True.
+    """Returns whether two values are equal, and their parts have the same classes: 1 differs from 1.0 and from True.
 
-    The values are compared by their MessagePack encodings, which is fast. An encoding does not distinguish a part that
-    is a named tuple from the tuple of its fields, or a set from a frozenset: `exact` does. If the encodings differ, or
-    a value has none, `_same_types` compares the classes.
+    Equal values with equal MessagePack encodings count as the same, because encodings are compared fast. An encoding
+    does not distinguish a part that is a named tuple from the tuple of its fields, or a set from a frozenset: `exact`
+    does. If the encodings differ, or a value has none, `_same_types` compares the classes.
     """
     if a is b:
         return True

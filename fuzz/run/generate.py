@@ -63,8 +63,8 @@ _SEVERAL, _WITH_STEPS = 0.25, 0.25
 #: they are constant. Consecutive: one integer grows by 1 each time; with probability `_ALL`, every integer that can
 #: grow does. If none can grow, the arguments are drawn.
 _CONSECUTIVE, _ALL, _DRAWN = 0.6, 0.25, 0.25
-#: The probability that a trace with bursts has the largest value of a setting. Only settings that bound an argument,
-#: such as the number of transactions, and that the subject limits (`largest`).
+#: The probability that a trace with bursts has the largest value of a drawn setting, if the setting bounds an argument,
+#: as the number of transactions does, and the subject limits the setting (`largest`).
 _LARGEST_SIZE = 0.25
 
 

@@ -86,7 +86,7 @@ class Verdict(NamedTuple):
 
     The operations in `order` have the recorded outcomes. If the history is linearizable, `order` is a linearization. If
     `linearize` divided the history into parts, `order` has the linearization of one part after that of another. If the
-    history is not linearizable or not decided, the search could not continue `order`, which may be empty.
+    history is not linearizable or not decided, `order` is one with which the search ended. It may be empty.
 
     If the history is not linearizable, `blocked` is the operation that no order can place, and `states` are some of the
     model's states in which it was tried. If only the final state is wrong, `blocked` is None, and `states` are some of

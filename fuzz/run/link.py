@@ -189,12 +189,11 @@ def printable(text: bytes, size: int) -> str:
 
 
 def _kill_session(session: int) -> bool:
-    """Kills the processes of a session. Returns whether a process outside the first process's group was killed.
-
-    Such a process may have started another one before, so another attempt is needed.
+    """Kills the processes of a session. Returns whether another attempt is needed.
 
     `session` is the id of the first process, of its group and of the session. Job control of a shell, or `timeout`,
-    puts processes into other groups. Such processes are found in /proc, if the system has /proc.
+    puts processes into other groups. Such processes are found in /proc, if the system has /proc. If one was killed,
+    another attempt is needed: this process may have started a further one before.
     """
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(session, signal.SIGKILL)

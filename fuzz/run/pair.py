@@ -143,7 +143,7 @@ class ProfileSide:
 
 
 class Side(Protocol):
-    """A second side. Its methods may raise Misbehaved, and an implementation's methods any exception."""
+    """A second side. Its methods may raise Misbehaved, and any exception of an implementation or a model."""
 
     def agrees(self, outcome: Any, theirs: Any, /) -> bool:
         """Returns whether the side's outcome (`theirs`) equals the model's.

@@ -199,7 +199,7 @@ class Shrinker:
         return tuple(values)
 
     def _symbolic(self, finding: Finding) -> tuple[SymbolicCall, ...]:
-        """Returns the calls of a finding, with a rank for each argument whose domain depends on the state."""
+        """Returns the calls of a finding, with a rank for each argument from a domain that depends on the state."""
         machine, cfg = self.subject.machine, finding.config
         actions = possible_calls(self.subject, cfg).actions
         steps, state = [], machine.start(cfg)
@@ -326,7 +326,8 @@ class Shrinker:
     def _simpler_setting(self, name: str, values: tuple[Any, ...]) -> Iterator[Candidate]:
         """Yields candidates with a simpler value of a setting: an earlier one of `values`.
 
-        If `values` lacks the setting's value, which is then wide, yields all of them, and smaller integers.
+        If `values` lacks the setting's value (a wide value, or one that the profile sets), yields all `values`, and
+        copies of the value with a smaller integer.
         """
         now = getattr(self.candidate.config, name)
         others = (
@@ -529,9 +530,7 @@ def shrink(
     return Shrinker(target, finding, budget_steps, until).run()
 
 
-def shortest(
-    target: Target, finding: Finding, *, budget_steps: int = BUDGET_STEPS, until: float | None = None
-) -> Finding:
+def shortest(target: Target, finding: Finding, *, until: float | None = None) -> Finding:
     """Returns the shortest counterexample with the finding's cause that shrinking finds, from its seed or later seeds.
 
     No later seeds are searched if the shrunk finding is very short, or if the finding is a hang, unstable or without a
@@ -539,7 +538,7 @@ def shortest(
     result again from the finding's seed. Cost: that of `shrink`, about `_SEARCH_STEPS` steps, and `_SEARCH_FINDINGS`
     times `_SEARCH_BUDGET` steps.
     """
-    best = shrink(target, finding, budget_steps=budget_steps, until=until)
+    best = shrink(target, finding, until=until)
     if (
         finding.seed is None
         or len(best.calls) <= _MAX_STEPS_TO_SUBSTITUTE

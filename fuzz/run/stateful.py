@@ -82,21 +82,18 @@ def _rule(action: Action) -> Callable[..., None]:
     return taken
 
 
-def stateful_test(
-    subject: Subject, profile: str = "reference", *, examples: int = 60, steps: int = 40, derandomize: bool = True
-) -> type:
+def stateful_test(subject: Subject, profile: str = "reference", *, examples: int = 60) -> type:
     """Returns a test case for pytest to collect: a class whose one test runs the state machine with every step checked.
 
-    `examples` is the maximum number of traces, `steps` the maximum number of steps of each. Without `derandomize`,
-    every run draws other traces.
+    `examples` is the maximum number of traces. Every run draws the same traces.
     """
     machine = stateful_machine(subject, profile)
     case: type = machine.TestCase
     case.settings = settings(  # type: ignore[attr-defined]
         max_examples=examples,
-        stateful_step_count=steps,
+        stateful_step_count=40,
         deadline=None,
-        derandomize=derandomize,
+        derandomize=True,
         database=None,
         suppress_health_check=[HealthCheck.too_slow],
     )

@@ -59,7 +59,7 @@ ABSENT = Absent()
 
 
 class BadTrace(BadValue):
-    """A trace file that cannot be read. The message names the file, the line (if there is one) and the problem."""
+    """A file that cannot be read, or a trace that cannot be replayed. The message has file, line and problem."""
 
     def __init__(self, path: object, line: int, what: str) -> None:
         super().__init__(f"{path}:{line}: {what}" if line else f"{path}: {what}")

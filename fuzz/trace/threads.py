@@ -12,7 +12,6 @@ implementation.
 from __future__ import annotations
 
 import itertools
-import random
 import sys
 import threading
 import time
@@ -84,15 +83,10 @@ class LostUpdate(Guard):
 
 
 class Recorder:
-    """Records calls from any number of threads.
+    """Records calls from any number of threads. `act` executes a call."""
 
-    `act` executes a call. To make more calls overlap, the thread yields the processor with probability
-    `pause_probability` between the time of invocation and the call, and between the call and the time of return.
-    """
-
-    def __init__(self, act: Act, pause_probability: float = 0.0) -> None:
+    def __init__(self, act: Act) -> None:
         self._act = act
-        self._random, self._pause_probability = random.Random(0), pause_probability  # noqa: S311
         self._time = itertools.count()
         #: time of invocation -> call, plain outcome, and span; ABSENT and no time of return until the call returns
         self._calls: dict[int, tuple[Call, Any, Span]] = {}
@@ -105,7 +99,6 @@ class Recorder:
         span = Span(threading.current_thread().name, next(self._time), None)
         self._calls[span.invoked] = call, ABSENT, span
         try:
-            self._pause()
             outcome = self._act(*call)
         except Exception as problem:
             self._returned(call, {"raised": repr(problem)}, span)
@@ -115,12 +108,7 @@ class Recorder:
 
     def _returned(self, call: Call, outcome: Any, span: Span) -> None:
         """Records the plain outcome of a call, and the time of return."""
-        self._pause()
         self._calls[span.invoked] = call, outcome, span._replace(returned=next(self._time))
-
-    def _pause(self) -> None:
-        if self._random.random() < self._pause_probability:
-            time.sleep(0)
 
     def history(self, name: str, target: Target, **header: Any) -> Trace:
         """Returns the recorded calls as a concurrent history. The opening line also has the keys of `header`.
@@ -144,7 +132,6 @@ def run_threads(
     calls_per_thread: int,
     seed: int,
     make_guard: Callable[[Subject, Any], Guard] = Locked,
-    pause_probability: float = 0.0,
 ) -> Trace:
     """Executes a seed's calls in threads. Returns their history, with the observation of the final state.
 
@@ -155,7 +142,7 @@ def run_threads(
     plan, _ = plan_trace(subject, target.config, seed)
     calls = list(generate(subject, target.config, seed, threads * calls_per_thread))
     guard = make_guard(subject, plan.config)
-    recorder, begin = Recorder(guard, pause_probability), threading.Barrier(threads)
+    recorder, begin = Recorder(guard), threading.Barrier(threads)
 
     def work(share: Sequence[Call]) -> None:
         try:
