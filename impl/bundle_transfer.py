@@ -48,7 +48,7 @@ class _Session:
 
 
 class _Ledger:
-    """A ledger. The writer's topic object has the unconfirmed entries (`adds`); once it is removed, `left` has them."""
+    """A ledger. The unconfirmed entries are in `adds` of the writer's topic object, or in `left` if it is gone."""
 
     __slots__ = ("left", "sealed")
 

@@ -13,7 +13,8 @@ from model.bundle_transfer.machine import bundle_transfer
 from model.bundle_transfer.state import Client, Config, Record, State, Topic
 from model.machine import Failed, Refused
 
-#: All actions except faults, and except `send`, `dispatch` and `transfer`, which begin new work.
+#: All actions except faults, and except `send`, `dispatch` and `transfer`, which begin new work. The scopes that check
+#: liveness have no `fail_publish`: after it, only the fault `override_stuck` ends the transfer.
 FAIR = (
     "deliver",
     "publish",
@@ -193,7 +194,7 @@ def source_releases_after_ledgers_are_closed(cfg: Config, before: State, event: 
 def owned_is_appended_by_destination(cfg: Config, before: State, event: Event, after: State) -> bool:
     """Except for overrides, only the destination appends the record Owned; in variant V4, only the source does."""
     r, broker = newest(after), event.arguments["broker"]
-    if event.outcome is not True or r.state != "owned" or len(after.records) < 2:
+    if event.outcome is not True or r.state != "owned":
         return True
     return bool(broker == (r.source if cfg.variant == "V4" else r.dst))
 

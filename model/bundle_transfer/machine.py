@@ -5,8 +5,8 @@ source closes the ledgers of the topics, while clients stay attached. In phase 2
 tells each client the destination's address. The clients connect there without a lookup. The brokers coordinate by
 records that they append to a channel. Every broker applies the records in order; a slow one may miss some. If a broker
 fails or a transfer takes too long, the leader appends an override, which names the next owner. A broker that opens a
-topic fences its last ledger: no other broker can write to it. Variant V0 of the protocol is PIP-307; V1a to V4 are
-alternatives.
+topic fences the topic's last ledger: no other broker can write to this ledger any more, even if the other broker owns
+the bundle in its own view. Variant V0 of the protocol is PIP-307; V1a to V4 are alternatives.
 
 Models the parts of `ServiceUnitStateChannelImpl`, `BrokerService`, `PersistentTopic` and `ServerCnx` that take part in
 a transfer, and the clients' `ProducerImpl`, `ConsumerImpl` and `ConnectionHandler`. One step is one record appended or
@@ -25,12 +25,9 @@ channel. The record Releasing(D, S) has the destination D and the source S.
     override     the leader appends a forced Owned, because the owner, or the source or destination of a transfer, is
                  not registered, or because a transfer takes too long
 
-A broker that opens a topic recovers and fences the topic's last ledger. No other broker can write to that ledger any
-more, even if the other broker owns the bundle in its own view.
-
-`Config.variant` is V0 for PIP-307, and V1a to V4 for its alternatives. In V2, the source pauses its clients, and they
-connect to the destination in advance. The model leaves out this second connection: the destination begins to load a
-topic that has a paused client, and the source's close command moves the paused client to the destination in one step.
+In variant V2, the source pauses its clients, and they connect to the destination in advance. The model leaves out this
+second connection: the destination begins to load a topic that has a paused client, and the source's close command moves
+the paused client to the destination in one step.
 
 The reference differs from Pulsar in rules of `Config` (see `fuzz/defects/`):
   * a broker that applies an Owned record disconnects the clients of its stale topics, also if the record does not name

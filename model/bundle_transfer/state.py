@@ -31,8 +31,8 @@ Duty = Literal["", "prepare", "release", "own"]
 PREPARING = ("V1b", "V2")
 #: Variants in which the source disconnects a client as soon as the topic's ledger is closed.
 DISCONNECTED_BEFORE_OWNED = ("V1a", "V1b", "V2", "V3")
-#: Variants in which the destination begins to load a topic at a client's `PRODUCER` or `SUBSCRIBE`, before it owns the
-#: bundle.
+#: Variants in which a client's `PRODUCER` or `SUBSCRIBE` makes the destination begin to load the topic, before the
+#: destination owns the bundle.
 LOADED_BEFORE_OWNED = ("V1a", "V2")
 
 

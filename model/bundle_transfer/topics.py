@@ -64,10 +64,7 @@ def is_wanted(cfg: Config, s: State, topic: int, broker: int) -> bool:
 
 @bundle_transfer.action
 def begin_load(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) -> Step[State, None]:
-    """`BrokerService.loadOrCreatePersistentTopic`: a broker begins to load a topic, mostly for a waiting client.
-
-    `is_wanted` says which topics a broker may begin to load. Nothing is fenced yet.
-    """
+    """`BrokerService.loadOrCreatePersistentTopic`: a broker begins to load a topic (`is_wanted`); nothing is fenced."""
     t = s.topics[topic]
     o = t.objects[broker]
     if not s.brokers[broker].alive or not is_wanted(cfg, s, topic, broker):
@@ -166,7 +163,7 @@ def after_failed_add(cfg: Config, s: State, topic: int, broker: int) -> tuple[St
     o = t.objects[broker]
     assert o is not None, "an add belongs to a topic object"
     failed = Failed("write", "the add failed")
-    is_open = o.phase in ("open", "failed")  # not in transfer
+    is_open = o.phase in ("open", "failed")  # otherwise the topic is in transfer
     if is_open and cfg.sends_ignored_while == "fenced":
         return with_topic(s, topic, with_object(t, broker, o._replace(phase="failed", adds=()))), failed
     if is_open or cfg.failed_write_disconnects:
@@ -242,8 +239,9 @@ def disconnect(cfg: Config, s: State, topic: TopicNumber, broker: BrokerNumber) 
     A broker that knows the new owner gives up its stale topics. A topic is stale if it is fenced for a transfer, or if
     its broker does not own the bundle. With `stale_topics_closed_on` "owner_names_source", a broker closes a stale
     topic only if the broker is the source in the last Owned record that it applied. In V1a, V1b, V2 and V3 the source
-    closes its topic before there is a new owner: as soon as the ledger is closed. Every attached client gets a close
-    command with the address of the owner or destination; in V3 without address. Returns the address.
+    may also close its topic before there is a new owner: after it has closed the ledger, and before it applies the next
+    record. Every attached client gets a close command with the address of the owner or destination; in V3 without
+    address. Returns the address.
     """
     t, r = s.topics[topic], view_of(s, broker)
     o = t.objects[broker]
