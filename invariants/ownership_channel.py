@@ -397,6 +397,22 @@ def clean_up_overrides_only_orphans(cfg: Config, before: State, event: Event, af
     )
 
 
+@always(ownership_channel, on=("override_stuck",))
+def bundle_stuck_in_flight_is_overridden(cfg: Config, before: State, event: Event, after: State) -> bool:
+    """A leader with a stable session overrides each record in flight of its view whose brokers are registered.
+
+    The new destination must be registered, too.
+    """
+    if not isinstance(event.outcome, Refused) or before.leader is None or not before.leader_knows:
+        return True
+    at, dst = before.brokers[before.leader], event.arguments["dst"]
+    data = at.view[event.arguments["bundle"]]
+    if at.session != "Stable" or data is None or data.state not in IN_FLIGHT or not before.brokers[dst].is_registered:
+        return True
+    named = [broker for broker in (data.source_broker, data.dst_broker) if broker is not None]
+    return not all(before.brokers[broker].is_registered for broker in named)
+
+
 @always(ownership_channel, on=("override", "override_stuck"))
 def override_names_registered_broker(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An override is forced, and frees the bundle or names a registered broker, not the one that is cleaned up."""

@@ -188,7 +188,6 @@ def test_override_ends_every_transfer_with_a_dead_side(steps: Any, crashed: int,
 def test_owner_survives_the_crash_of_the_source() -> None:
     steps = (*CLOSED, ("publish", 0), ("deliver", 1), ("deliver", 1), ("publish", 1), ("crash", 0))
     assert isinstance(ran(ONE, *steps, ("override", 2))[1][-1], Refused)
-    assert ran(ONE._replace(unregistered_source_makes_orphan=True), *steps, ("override", 2))[1][-1] is None
 
 
 def test_first_record_wins_when_override_and_destination_race() -> None:

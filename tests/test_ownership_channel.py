@@ -180,15 +180,21 @@ def test_bundle_is_free_if_no_broker_is_left() -> None:
     assert settled(cfg, *owned) == Data("Init", None, 0, 4, True)
 
 
-def test_dead_source_of_owned_bundle_changes_nothing() -> None:
-    """apache/pulsar#23064: the clean-up of a dead broker also overrode Owned records that name it as the source."""
-    moved = ("lookup", 0, 0, 1), ("unload", 0, 0, 2, False), ("crash", 1), ("monitor",)
-    for cfg, jobs in ((TOPIC, 0), (m.release_3_1.config, 1)):
-        s = after(cfg, ownership_channel.start(cfg), *moved)
-        assert len(s.brokers[0].clean_ups) == 0
-        s, _ = ownership_channel.step(cfg, s, "expire", (1,))
-        s, _ = ownership_channel.step(cfg, s, "start_clean_up", (0, 1, False))
-        assert len(s.brokers[0].clean_ups) == jobs
+@pytest.mark.parametrize(
+    ("shipped", "scheduled", "version"), [(TOPIC, 0, 2), (m.release_3_1.config, 1, None)], ids=["reference", "3.1.0"]
+)
+def test_former_owner_that_left_blocks_the_monitor_before_23064(
+    shipped: Config, scheduled: int, version: int | None
+) -> None:
+    """No clean-up overrides the Owned record that names the former owner as source."""
+    cfg = shipped._replace(brokers=3, bundles=2)
+    s = after(cfg, ownership_channel.start(cfg), ("lookup", 0, 0, 1), ("unload", 0, 0, 2, False), *DEAD)
+    assert (s.settled[0], s.brokers[0].clean_ups) == (Data("Owned", 2, 1, 5), ())
+    s, _ = ownership_channel.step(cfg, s, "lookup", (0, 1, 2))
+    s, _ = ownership_channel.step(cfg, s, "read", (0,))
+    assert (s.brokers[0].view[1], ownership_channel.step(cfg, s, "monitor", ())[1]) == (Data("Assigning", 2), scheduled)
+    outcome = ownership_channel.step(cfg, s, "override_stuck", (1, 0))[1]
+    assert (None if isinstance(outcome, Refused) else outcome) == version
 
 
 def test_source_dies_while_the_destination_acknowledges() -> None:

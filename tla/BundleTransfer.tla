@@ -33,8 +33,8 @@ CONSTANTS
   \* and below it the fields and phases.
   brokers, topics, producers, consumers, window, deduplication, variant, stale_topics_closed_on,
   close_timeout_publishes, failed_close_evicts, unregistered_uses_view, session_loss, sends_ignored_while,
-  failed_write_disconnects, failed_write_completes, address_is_used_once, unregistered_source_makes_orphan,
-  restart_acts_on_record, removal_compares_instance, drained_topic_reopens, source_parks,
+  failed_write_disconnects, failed_write_completes, address_is_used_once, restart_acts_on_record,
+  removal_compares_instance, drained_topic_reopens, source_parks,
   cursor_close_checks_ownership, closing_topic_answers, load_checks_ownership_again, recovery_seals_ledger,
   \* The values of the actions' arguments.
   broker, lose_session_broker, dst, owner, topic, client, kept
@@ -242,7 +242,7 @@ Overridden(s, d) ==
 Override ==
   \E d \in owner :
     LET r == Newest(S)
-        sides == {r.dst} \cup IF r.state = "owned" /\ ~unregistered_source_makes_orphan THEN {} ELSE {r.source}
+        sides == {r.dst} \cup IF r.state = "owned" THEN {} ELSE {r.source}
     IN /\ ~(\A b \in sides \ {None} : members[b].registered)
        /\ members[d].registered
        /\ Become(Overridden(S, d))

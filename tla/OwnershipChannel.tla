@@ -35,7 +35,8 @@ CONSTANTS
   \* Settings, and rules in which versions differ.  Config in model/ownership_channel/records.py explains them.
   brokers, bundles, system_bundles, storage, session_expired_policy, transfer_order, versions, version_gap, removal,
   split_bundle, metadata_put, restart_resumes, clean_up_retries, disabled_channel_assigns, monitor_removes,
-  source_of_owned_is_orphan, lookup_at_source, unregistered_broker_parks, election_is_rechecked, late_ack_moves_reader,
+  monitor_requires_source_of_owned, lookup_at_source, unregistered_broker_parks, election_is_rechecked,
+  late_ack_moves_reader,
   \* The values of the actions' arguments.
   broker, bundle, dst, lookup_dst, unload_dst, override_dst, target, force, task, healthy
 
@@ -116,7 +117,7 @@ OwnerOf(r) ==
   IF StateOf(r) = "Owned" THEN r.dst ELSE IF StateOf(r) = "Splitting" THEN r.source ELSE None
 IsOrphan(r, b) ==
   /\ StateOf(r) \in InFlight \cup {"Owned"}
-  /\ r.dst = b \/ ((r.state \in InFlight \/ source_of_owned_is_orphan) /\ r.source = b)
+  /\ r.dst = b \/ (r.state \in InFlight /\ r.source = b)
 
 -----------------------------------------------------------------------------
 (* Clean-ups. *)
@@ -395,7 +396,8 @@ IsMonitoring == IF ActingLeader(S) = None THEN FALSE ELSE cluster[leader].sessio
 NeededBy(r) ==
   IF StateOf(r) \notin InFlight \cup {"Owned"} THEN <<>>
   ELSE LET IsNamed(b) == b # None
-       IN SelectSeq(<<r.dst, IF r.state \in InFlight \/ source_of_owned_is_orphan THEN r.source ELSE None>>, IsNamed)
+       IN SelectSeq(<<r.dst, IF r.state \in InFlight \/ monitor_requires_source_of_owned THEN r.source ELSE None>>,
+                    IsNamed)
 
 RECURSIVE Needed(_, _)
 Needed(view, k) == IF k = bundles THEN <<>> ELSE NeededBy(view[k]) \o Needed(view, k + 1)
@@ -420,9 +422,11 @@ Replacement(r, t, d, isGraceful) ==
 OverrideStuck ==
   \E k \in bundle, d \in dst :
     /\ IsMonitoring
-    /\ LET r == cluster[leader].view[k]
+    /\ LET view == cluster[leader].view
+           r == view[k]
+           needed == IF monitor_requires_source_of_owned THEN Needed(view, 0) ELSE NeededBy(r)
        IN /\ StateOf(r) \in InFlight
-          /\ \A i \in DOMAIN NeededBy(r) : cluster[NeededBy(r)[i]].registered
+          /\ \A i \in DOMAIN needed : cluster[needed[i]].registered
           /\ cluster[d].registered
           /\ Become(Put(S, leader, k, Replacement(r, None, d, FALSE)))
 \* The monitor removes an old record.

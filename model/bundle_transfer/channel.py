@@ -218,11 +218,10 @@ def overridden(s: State, dst: int) -> State:
 def override(cfg: Config, s: State, owner: BrokerNumber) -> Step[State, None]:
     """`ServiceUnitStateChannelImpl.doCleanup`: the leader reassigns a bundle whose owner is not registered.
 
-    The leader also reassigns a bundle in transfer whose source or destination is not registered; with
-    `unregistered_source_makes_orphan`, also an Owned bundle whose source is not registered.
+    The leader also reassigns a bundle in transfer whose source or destination is not registered.
     """
     r = s.records[-1]
-    sides = [r.dst] if r.state == "owned" and not cfg.unregistered_source_makes_orphan else [r.dst, r.source]
+    sides = [r.dst] if r.state == "owned" else [r.dst, r.source]
     if all(side is None or s.brokers[side].registered for side in sides):
         return refused(s, "not_enabled", "the brokers of the record are registered")
     if not s.brokers[owner].registered:

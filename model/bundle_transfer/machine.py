@@ -83,7 +83,6 @@ bundle_transfer.profile(
         sends_ignored_while="fenced",
         failed_write_disconnects=True,
         source_parks=True,
-        unregistered_source_makes_orphan=True,
         cursor_close_checks_ownership=True,
     ),
 )

@@ -109,9 +109,6 @@ class Config(NamedTuple):
     #: whether a client that cannot connect to the address of a redirect looks the topic up. false: it tries the address
     #: again
     address_is_used_once: Annotated[bool, Rule(Origin.READ, {False: "apache/pulsar#25929, before #26009"})] = True
-    #: whether the leader also reassigns an Owned bundle whose source (previous owner) is not registered (see
-    #: `source_of_owned_is_orphan` in `model/ownership_channel/records.py`)
-    unregistered_source_makes_orphan: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#23064"})] = False
     #: whether a restarted broker handles the newest record (`handleExisting`) like a record that is delivered to it. In
     #: Pulsar since #25379, only an Assigning record; the model does not make this distinction
     restart_acts_on_record: Annotated[bool, Rule(Origin.READ, {False: "before apache/pulsar#25379"})] = True

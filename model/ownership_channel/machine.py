@@ -149,7 +149,7 @@ release_3_1 = ownership_channel.profile(
     release_4.config._replace(
         metadata_put="compare_and_set",
         unregistered_broker_parks=True,
-        source_of_owned_is_orphan=True,
+        monitor_requires_source_of_owned=True,
         lookup_at_source="parked",
         election_is_rechecked=False,
     ),
@@ -175,7 +175,7 @@ proposal = ownership_channel.profile(
         restart_resumes="nothing",
         clean_up_retries="none",
         disabled_channel_assigns=True,
-        source_of_owned_is_orphan=True,
+        monitor_requires_source_of_owned=True,
         lookup_at_source="parked",
         election_is_rechecked=False,
     ),

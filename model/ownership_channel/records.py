@@ -134,10 +134,9 @@ class Config(NamedTuple):
     monitor_removes: Annotated[
         Literal["semi_terminal", "any"], Rule(Origin.READ, {"any": "apache/pulsar#21213, until apache/pulsar#21721"})
     ] = "semi_terminal"
-    #: whether a clean-up of a broker also overrides an Owned record that names this broker as source. (In Pulsar from
-    #: apache/pulsar#21213 until #23064, the monitor schedules such a clean-up, but `doCleanup` does not override the
-    #: record; the model does not make this distinction.)
-    source_of_owned_is_orphan: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#23064"})] = False
+    #: whether the monitor requires that also the source of an Owned record is registered, and overrides no record while
+    #: a required broker is not registered
+    monitor_requires_source_of_owned: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#23064"})] = False
     #: answered: the source of a transfer answers a lookup at once, with the destination. parked: the source parks the
     #: lookup until the bundle is not in flight any more
     lookup_at_source: Annotated[

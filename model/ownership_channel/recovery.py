@@ -219,7 +219,8 @@ def monitor(cfg: Config, s: State) -> Step[State, int]:
     """`ServiceUnitStateChannelImpl.monitorOwnerships`: the leader schedules clean-ups of unregistered brokers.
 
     Each of these brokers is the destination of an Owned record, or the source or destination of a record in flight;
-    with `source_of_owned_is_orphan`, also the source of an Owned record. Returns the number of scheduled clean-ups.
+    with `monitor_requires_source_of_owned`, also the source of an Owned record. Returns the number of scheduled
+    clean-ups.
     """
     leader = monitoring_leader(s)
     if leader is None:
@@ -236,7 +237,7 @@ def needed_by(cfg: Config, data: Data | None) -> list[int]:
     """Returns the brokers of a record that the monitor requires to be registered."""
     if data is None or data.state in ("Init", "Free", "Deleted"):
         return []
-    is_source_needed = data.state in IN_FLIGHT or cfg.source_of_owned_is_orphan
+    is_source_needed = data.state in IN_FLIGHT or cfg.monitor_requires_source_of_owned
     named = [data.dst_broker, data.source_broker if is_source_needed else None]
     return [broker for broker in named if broker is not None and not is_blank(broker)]
 
@@ -245,14 +246,17 @@ def needed_by(cfg: Config, data: Data | None) -> list[int]:
 def override_stuck(cfg: Config, s: State, bundle: Bundle, dst: BrokerNumber) -> Step[State, int]:
     """`ServiceUnitStateChannelImpl.monitorOwnerships`: overrides a record that has been in flight for too long.
 
-    Refused unless all brokers that the record names are registered. `dst` may be any registered broker, also one that
-    the record names. Returns the version of the override.
+    Refused unless all brokers that the record names are registered; with `monitor_requires_source_of_owned`, all
+    brokers that any record requires. `dst` may be any registered broker, also one that the record names. Returns the
+    version of the override.
     """
     leader = monitoring_leader(s)
     data = None if leader is None else s.brokers[leader].view[bundle]
     if leader is None or data is None or data.state not in IN_FLIGHT:
         return refused(s, "not_enabled", "no leader with a stable session has the bundle in flight")
-    if not all(s.brokers[each].is_registered for each in needed_by(cfg, data)) or not is_candidate(s, dst):
+    records = s.brokers[leader].view if cfg.monitor_requires_source_of_owned else (data,)
+    needed = [broker for record in records for broker in needed_by(cfg, record)]
+    if not all(s.brokers[each].is_registered for each in needed) or not is_candidate(s, dst):
         return refused(s, "not_enabled", "a broker of the record or the destination is not registered")
     new = replacement(data, None, dst, is_graceful=False)
     return put(cfg, s, leader, bundle, new), new.version_id

@@ -201,12 +201,11 @@ def owner_of(data: Data | None) -> int | None:
     return {"Owned": data.dst_broker, "Splitting": data.source_broker}.get(data.state)
 
 
-def is_orphan(cfg: Config, data: Data | None, target: int) -> bool:
+def is_orphan(data: Data | None, target: int) -> bool:
     """`ServiceUnitStateChannelImpl.doCleanup`: whether a clean-up of the target overrides this record."""
     if data is None or data.state not in ACTIVE:
         return False
-    is_source_needed = data.state in IN_FLIGHT or cfg.source_of_owned_is_orphan
-    return data.dst_broker == target or (is_source_needed and data.source_broker == target)
+    return data.dst_broker == target or (data.state in IN_FLIGHT and data.source_broker == target)
 
 
 # ---- writing and reading --------------------------------------------------------------------------------
@@ -311,7 +310,7 @@ def orphans_left(cfg: Config, at: Broker, job: CleanUp) -> tuple[BundleRecord, .
     retried = [
         BundleRecord(bundle, data)
         for bundle, data in enumerate(at.view)
-        if data is not None and is_retried(cfg, bundle) and is_orphan(cfg, data, job.target)
+        if data is not None and is_retried(cfg, bundle) and is_orphan(data, job.target)
     ]
     return (*retried, *job.snapshot)
 
@@ -335,7 +334,7 @@ def begun(cfg: Config, at: Broker, target: int) -> CleanUp:
     snapshot = [
         BundleRecord(bundle, data)
         for bundle, data in enumerate(at.view)
-        if data is not None and not is_retried(cfg, bundle) and is_orphan(cfg, data, target)
+        if data is not None and not is_retried(cfg, bundle) and is_orphan(data, target)
     ]
     return CleanUp(target, True, tuple(snapshot))
 
