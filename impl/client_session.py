@@ -194,7 +194,7 @@ class ClientSession:
     def handle(self, handler: Handler) -> Refused | str:
         """Handles the next reply."""
         link = self._links[handler]
-        if not link.down or link.phase == "failed":
+        if not link.down:
             return Refused("not_enabled", "no command is in flight")
         reply = link.down.popleft()
         match reply.kind:

@@ -15,7 +15,7 @@ from model.client_session.state import Config, State
 
 
 def messages(cfg: Config, s: State) -> tuple[int, ...]:
-    """Returns the messages that the application received and did not ack, twice; the first, the last, a missing one."""
+    """Returns the messages that the application may ack, twice; the first, the last, and one that does not exist."""
     end = len(s.log) * cfg.batch_size
     return (*s.consumer.taken, *s.consumer.taken, 0, max(end - 1, 0), end)
 

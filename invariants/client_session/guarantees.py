@@ -330,7 +330,7 @@ def acknowledgement_is_never_taken_back(cfg: Config, before: State, event: Event
 
 @sometimes(client_session, on=("store",), given=lambda cfg: cfg.deduplication)
 def resent_message_is_duplicate(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The broker recognises a resent message as a duplicate: the message was stored, but its receipt was lost."""
+    """The broker recognises a send as a duplicate: the message is stored, or its sequence id is reused."""
     return bool(event.outcome == "duplicate")
 
 

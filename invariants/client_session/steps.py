@@ -126,13 +126,7 @@ POSSIBLE: dict[str, Callable[[Config, State, Mapping[str, Any], Link], bool]] = 
 
 @always(client_session, given=client_session.is_reference)
 def step_is_refused_exactly_if_it_cannot_happen(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A step is refused if and only if it cannot happen in the state.
-
-    A step cannot happen if its handler's phase or session forbids it, if the producer's queue is full, if the
-    subscription type has no such ack, or if something is missing that the step needs: a reply, a pending message, a
-    send in flight, a permit and an entry, or a message that the application has received. A stray reply does not name
-    the oldest pending message.
-    """
+    """A step is refused if and only if it cannot happen in the state (`POSSIBLE`)."""
     link = links(before)[HANDLERS.index(handler_of(event))]
     return happened(event) == POSSIBLE[event.name](cfg, before, event.arguments, link)
 

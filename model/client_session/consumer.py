@@ -114,8 +114,8 @@ def acked_at_broker(cfg: Config, s: State, messages: tuple[int, ...]) -> State:
 def message_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
     """`ConsumerImpl.messageReceived`: returns the state after MESSAGE, and "queued" or "dropped".
 
-    The messages of the ack set are queued. A message whose ack is grouped, or that a cumulative ack covers, is dropped,
-    and its permit is returned. "dropped" means that no message was queued.
+    The messages of the ack set are queued, except those whose ack is grouped or that a cumulative ack covers: these are
+    dropped, and their permits are returned. "dropped" means that no message was queued.
     """
     c, entry = s.consumer, reply.value
     fresh = tuple([m for m in reply.messages if m not in c.grouped and m > max(c.cumulative, c.covered)])
@@ -126,7 +126,7 @@ def message_received(cfg: Config, s: State, reply: Reply) -> tuple[State, str]:
         excluded = [m for m in messages_of(cfg, entry) if m not in reply.messages and cfg.tracker_uses_ack_set]
         tracked = merged(tuple([m for m in tracked if m not in messages_of(cfg, entry)]), excluded)
     dropped = len(reply.messages) - len(fresh)
-    # the shipped client also returns permits for excluded messages, for which the broker has charged none
+    # the C++ client also returns permits for excluded messages, for which the broker has charged none
     if cfg.filtered_messages_return_permits:
         dropped += cfg.batch_size - len(reply.messages)
     s = s._replace(consumer=c._replace(queue=(*c.queue, *fresh), tracked=tracked))

@@ -7,8 +7,8 @@ also called handlers: each restores its own session.
 
 Models `ProducerImpl`, `ConsumerImpl`, `ConnectionHandler` (in C++ `HandlerBase`) and
 `PersistentAcknowledgmentsGroupingTracker` (in C++ `AckGroupingTrackerEnabled`), from the binary protocol and PIP-307.
-One step is a call of the application, a command handled by the client, or a command processed by the broker. The
-properties are guarantees of the client. `state.py` has the state.
+One step is a call of the application, a command handled by the client, a command processed by the broker, or a
+connection that is made or lost. `state.py` has the state.
 
     producer      A message is pending until it has a result: a receipt, a ChecksumError, a timeout or a final refusal.
                   The first message gets the sequence id after the broker's last sequence id, or after
@@ -27,8 +27,8 @@ properties are guarantees of the client. `state.py` has the state.
                   unacknowledged messages, and the client drops the messages in its receiver queue and in flight
     CLOSE         A handler tries once to connect to the URL of the command, without lookup. If there is no URL, or this
                   attempt fails, the handler looks the topic up
-    refusal       After a retryable refusal of PRODUCER or SUBSCRIBE, also of the first one, a handler sends the command
-                  again
+    refusal       After a retryable refusal of PRODUCER or SUBSCRIBE, also of the first one, a handler looks the topic
+                  up, and sends the command again
 
 The reference differs from shipped versions in rules of `Config` (see `fuzz/defects/`). The broker's commands reach a
 handler in order, and the producer's sends reach the broker in order. FLOW, ACK and REDELIVER reach the broker at once.
