@@ -90,7 +90,7 @@ class _Store:
     def view(self) -> Store:
         """Returns the model's form."""
         ledgers = [
-            Ledger(number, tuple([Entry(e.batch, e.open, 0) for e in entries]))  # 0: the reference deletes ended ones
+            Ledger(number, tuple([Entry(e.batch, e.open, 0) for e in entries]))  # 0: an ended one is deleted
             for number, entries in zip(self.ids, self.ledgers, strict=True)
         ]
         return Store(self.owner, self.batching, tuple(ledgers), self.last_batched_ledger)
@@ -163,7 +163,7 @@ class TxnRollout:
         if self._old:
             return Refused("illegal_state", "a broker is old")
         self._turn(broker, True)
-        # what is recorded is no longer the last ledger with batches: later ledgers may have batches, too
+        # from now on, later ledgers may have batches
         for store in self._stores:
             store.last_batched_ledger = None
         return None

@@ -1,1 +1,1 @@
-"""Negative-ack tracker with compressed buckets. The cost of a timer run is proportional to what it redelivers."""
+"""Negative-ack tracker with compressed buckets."""

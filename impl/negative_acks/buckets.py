@@ -219,9 +219,6 @@ class Buckets:
         self._pages: list[Page] = []  # a heap, by the time of the next bucket
         self._first: int | None = None  # the time of the earliest open bucket
 
-    def __bool__(self) -> bool:
-        return self._first is not None or bool(self._pages)
-
     def first(self) -> int | None:
         """Returns the earliest bucket time, or None. O(1)."""
         if self._pages and (self._first is None or self._pages[0].time < self._first):
@@ -231,7 +228,7 @@ class Buckets:
     def add(self, time: int, ledger: int, entry: int) -> None:
         """Adds an entry to a bucket. O(1) amortised.
 
-        O(entries) if the entry ends a progression, or if it opens a bucket and others are sealed before.
+        O(entries) if the entry ends a progression, or if it opens a bucket and others are sealed first.
         """
         bucket = self._open.get(time)
         if bucket is None:

@@ -74,7 +74,7 @@ class NegativeAcks:
         unit, delays = cfg.backoff
         per_ms = 1 if unit == "ms" else 1_000_000
         self._backoff = [self._floored(delay // per_ms, cfg.min_delay_ms) for delay in delays]
-        # the delay of a nack without redelivery count; without a backoff, of every nack
+        # the delay of a nack by message id; without a backoff, of every nack
         self._delay = self._backoff[0] if delays else max(cfg.redelivery_delay_ms, cfg.min_delay_ms)
         self._last = len(delays) - 1  # the largest redelivery count that has its own delay; -1 without a backoff
         self._length = 1 << cfg.precision_bits  # of a bucket

@@ -64,7 +64,7 @@ class Batch:
             self.unserialisable = True
 
     def clear(self) -> None:
-        """Removes all records. O(n)."""
+        """Removes all records. O(records)."""
         self.numbers.clear()
         self.sizes.clear()
         self.fails_on.clear()
@@ -73,13 +73,13 @@ class Batch:
         self.unserialisable = False
 
     def view(self) -> tuple[Buffered, ...]:
-        """Returns the records in the model's form. O(n)."""
+        """Returns the records in the model's form. O(records)."""
         return tuple(
             [Buffered(*each) for each in zip(self.numbers, self.sizes, self.fails_on, self.since, strict=True)]
         )
 
     def check(self) -> list[str]:
-        """Returns the violated structural invariants, one line each. O(n)."""
+        """Returns the violated structural invariants, one line each. O(records)."""
         if not len(self.numbers) == len(self.sizes) == len(self.fails_on) == len(self.since):
             return ["the lists of a batch differ in length"]
         if self.size != sum(self.sizes) or self.unserialisable != ("batch" in self.fails_on):
@@ -102,7 +102,7 @@ class Pool:
         return Batch()
 
     def recycle(self, batch: Batch) -> None:
-        """Recycles a batch. O(n)."""
+        """Recycles a batch. O(records)."""
         batch.clear()
         self.free.append(batch)
 
@@ -289,7 +289,7 @@ class TxnWriter:
         return self._effects(number)
 
     def close(self) -> Effects:
-        """Starts to close the writer. O(records)."""
+        """Closes the writer, or submits the task that does so. O(records)."""
         if self._status == "closed":
             return self._effects(1)
         self._closers += 1
