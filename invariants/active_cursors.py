@@ -351,11 +351,6 @@ def counts(cfg: Config) -> bool:
     return cfg.counts_cursors
 
 
-def starts_tracking(cfg: Config) -> bool:
-    """Returns whether an update starts to track an untracked cursor."""
-    return cfg.update_starts_tracking
-
-
 def has_grace_period(cfg: Config) -> bool:
     """Returns whether added entries are cached for a grace period."""
     return cfg.has_grace_period
@@ -443,7 +438,7 @@ def removal_between_slowest_and_fastest(cfg: Config, before: State, event: Event
     return c is not None and c.position is not None and min(tracked(before)) < c.position < max(tracked(before))
 
 
-@sometimes(active_cursors, on=("update_cursor",), given=starts_tracking)
+@sometimes(active_cursors, on=("update_cursor",), given=lambda cfg: cfg.update_starts_tracking)
 def untracked_cursor_becomes_tracked(cfg: Config, before: State, event: Event, after: State) -> bool:
     """An update gives a position to an untracked cursor."""
     old, new = own_cursor(before, event), own_cursor(after, event)

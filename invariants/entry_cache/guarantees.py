@@ -488,15 +488,11 @@ def every_request_completes(cfg: Config, s: State) -> bool:
 
 @eventually(entry_cache, fair=("run_eviction_task",))
 def scheduled_eviction_completes(cfg: Config, s: State) -> bool:
-    """A scheduled eviction completes; then the total size is at most the trigger, unless there is nothing to evict.
+    """A scheduled eviction completes; then the total size is not above both trigger and watermark, or no entry is left.
 
     If tasks run at once, none is scheduled, and the total size is not checked. The total size can stay above the
     trigger after `set_max_cache_bytes` lowers the maximum, because this schedules no task. No scope that checks this
     property has that action.
     """
-    return not s.tasks and (not is_above_trigger(s) or not tasks_queued(cfg) or not entries(s) or _nothing_to_free(s))
-
-
-def _nothing_to_free(s: State) -> bool:
-    """Whether the total size is at most the watermark; then a size pass has nothing to free."""
-    return not is_above_watermark(s)
+    is_small = not is_above_trigger(s) or not is_above_watermark(s)
+    return not s.tasks and (is_small or not tasks_queued(cfg) or not entries(s))
