@@ -145,9 +145,9 @@ def position(name: str, ack_set: Any) -> Rec:
 @claim(
     "positions-are-totally-preordered",
     "z3",
-    "For any three positions with ack sets of any length or without: comparison is antisymmetric and transitive. A "
-    "position of an earlier entry is smaller. A position without an ack set acknowledges its whole entry; no position "
-    "of the same entry is larger.",
+    "For any three positions with ack sets of any length or without: a comparison with the positions swapped has the "
+    "opposite sign, and the order is transitive. A position of an earlier entry is smaller. No position of an entry is "
+    "larger than one without an ack set, which acknowledges the whole entry.",
     Control(
         "a whole entry is smaller than its parts",
         MODEL,

@@ -3,6 +3,7 @@
 `claims` of `invariants/proofs/<component>` lists the claims about a component. A claim has a sentence, a check that
 returns an `Answer`, and a control: a seeded bug. The engine (`brokerproof prove`, `fuzz/prove.py`) runs the check on
 the source, and again on the source with the bug. The second time, the statement that the control names must fail.
+Unless its sentence names other rules, a claim is about the reference rules.
 
     @claim("half-is-less", "z3", "Half of a positive number is less than it.", Control(...))
     def half_is_less() -> Answer:

@@ -66,8 +66,9 @@ def takes_what_it_needs() -> Answer:
 @claim(
     "legacy-shares-are-within",
     "z3",
-    "For every amount of bytes to free, and every cache whose size is at most the total size: the cache's integer "
-    "share of the amount is between 0 and the amount, and equals the amount if the cache's size is the total size.",
+    "For every amount of bytes to free, every positive total size, and every cache whose size is at most the total: "
+    "the cache's integer share of the amount is between 0 and the amount, and equals the amount if the cache's size is "
+    "the total size.",
     Control(
         "shares are rounded up",
         MODEL,

@@ -60,10 +60,10 @@ class Write:
 @claim(
     "each-version-is-accepted-once",
     "z3",
-    "For any number of brokers, bundles and steps, in either storage, any transition table and any writer: a write "
-    "changes no other bundle's record, and an accepted record has a larger version than the one that it replaces. So "
-    "all versions accepted since a bundle's record was last removed are at most the stored one, and each has one "
-    "accepted writer.",
+    "For any number of brokers, bundles and steps, in either storage, any transition table and any writer, as long as "
+    "the stored version is below the largest `long`: a write changes no other bundle's record, and an accepted record "
+    "has a larger version than the one that it replaces. So all versions accepted since a bundle's record was last "
+    "removed are at most the stored one, and each has one accepted writer.",
     Control(
         "a record of the same version is accepted",
         MODEL,

@@ -23,7 +23,8 @@ from model.positions import Position
 
 HEAP = "model.active_cursors.heap"
 
-#: An arbitrary weight for each cursor: if the sum of weights is unchanged for all weights, the items are the same.
+#: An arbitrary weight for each cursor: if the sum of weights is unchanged for all weights, the cursors are the same.
+#: Random heaps test that a cursor also keeps its position; this is not proved.
 WEIGHTS = {"weight": lambda item: z3.Function("weight", z3.IntSort(), z3.IntSort())(item.fields["object"])}
 
 

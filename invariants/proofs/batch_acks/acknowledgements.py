@@ -195,7 +195,7 @@ def _any_ack_set(cfg: Any, s: Rec, entry: Any, given: Any) -> Rec:
     "z3",
     "For any number of entries and ack sets: if all entries before some entry are acknowledged cumulatively, the "
     "mark-delete position advances from there over deleted entries only, up to the first entry that is not deleted. "
-    "Deletions and ack sets after the mark-delete position are kept, and no other ack set is.",
+    "Later deletions are kept. If the first ack set is at or before the new position, exactly the later ones are kept.",
     Control(
         "the mark-delete position passes one entry that is not deleted",
         STATE,

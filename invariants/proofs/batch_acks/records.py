@@ -61,7 +61,8 @@ def record_respects_limits() -> Answer:
             "the mark-delete position", record["first_unacked"] == acks.fields["first_unacked"], premises, direct=True
         )
         held = record["partial"]
-        proof.show("ack sets up to the limit", held.length <= parts, premises, direct=True)
+        fitting = z3.If(partial.length < parts, partial.length, parts)
+        proof.show("ack sets up to the limit", held.length == fitting, premises, direct=True)
         same = z3.Implies(z3.And(index >= 0, index < held.length), as_term(equal(held.at(index), partial.at(index))))
         proof.show("the lowest ack sets", same, [*premises, *facts_of((held,), same)], direct=True)
     draw = random.Random(10_000)  # noqa: S311

@@ -93,7 +93,7 @@ def overlap_is_a_common_message() -> Answer:
     "For batches of any size, ack sets of any length, any cursor and any number of pending acks of an entry: a "
     "batch-index ack is accepted exactly if none of its messages is acknowledged, pending individually, or covered by "
     "a cumulative ack of another transaction. An ack of the whole entry is accepted exactly if the entry is not "
-    "deleted, no message of it is pending, and no cumulative ack of another transaction covers a message of it.",
+    "deleted, has no pending individual ack, and no cumulative ack of another transaction covers a message of it.",
     Control(
         "a whole entry does not overlap pending batch indexes",
         CONFLICTS,

@@ -183,8 +183,8 @@ def keys_are_in_order() -> Answer:
     "deleted-log-prefix-is-acknowledged",
     "z3",
     "For any log, any `LogIndexLagBackoff` and any persisted mark-delete positions: every ack in the deleted prefix of "
-    "the log is for an entry at or before the mark-delete position, so no replay needs the ack. The keys that are left "
-    "cover the acks of the rest of the log.",
+    "the log is for an entry at or before the mark-delete position, so no replay needs the ack. No ack of the rest of "
+    "the log up to the log position of a key is for an entry after the ack position of the key.",
     Control(
         "the key of the first unacknowledged entry is removed",
         MODEL,

@@ -172,8 +172,8 @@ def _times_in_order(s: State) -> bool:
     "read-counts-are-conserved",
     "z3",
     "For caches of any size and traces of any length, if removal from the cache does not decrement read counts: the "
-    "read count of an entry is its initial value plus the replays minus the releases that decrement it. An entry "
-    "without a handler never gets a read count.",
+    "read count of an entry is its initial value plus the replays, minus the `mark_read` calls and the releases that "
+    "decrement it. An entry without a handler never gets a read count.",
     Control(
         "a read count is not decremented below zero",
         MODEL,

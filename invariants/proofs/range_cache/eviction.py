@@ -215,10 +215,10 @@ def _extra_visits(cfg: Rec, s: Rec) -> Measures:
 @claim(
     "size-pass-visit-bound",
     "z3",
-    "For a queue of any length, with `size_pass_requeues_expired`: a size pass visits a slot at most n + 1 times, if "
-    "the pass can requeue the entry n times. Here n is max(a, b), where a is 1 if the entry is due for recent access, "
-    "else 0, and b is the number of requeues left for its expected reads; without `access_requeue_counts`, n is a + b. "
-    "A pass that empties the queue makes all these visits.",
+    "For a queue of any length, with `size_pass_requeues_expired`: the number of visits of a size pass is at most the "
+    "sum of n + 1 over all slots. Here n is 0 for a removed entry, otherwise max(a, b), where a is 1 if the entry is "
+    "due for recent access, else 0, and b is the number of requeues left for its expected reads; without "
+    "`access_requeue_counts`, n is a + b. A pass that empties the queue makes all these visits.",
     Control(
         "the maximum is compared with <=",
         MODEL,

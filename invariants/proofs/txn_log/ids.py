@@ -1,4 +1,4 @@
-"""Claims about transaction ids: the low watermark, and that no id is reused."""
+"""Claims about transaction ids: the low watermark, and that no id in the log is reused."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def empty_store_watermark_is_below_future_ids(last: int, first: int, second: int
     return watermark == min(last, (first if in_flight else second) - 1)
 
 
-# ---- no id twice --------------------------------------------------------------------------------------
+# ---- no id in the log twice --------------------------------------------------------------------------------------
 
 
 class Records(NamedTuple):
@@ -127,12 +127,12 @@ def records_of(given: Sequence[Any], action: Callable[..., Any], s: Rec, *argume
 
 
 @claim(
-    "transaction-ids-are-never-reused",
+    "logged-transaction-ids-are-not-reused",
     "z3",
     "For any log and store: a new transaction gets the id after the last assigned one. Every record carries the last "
-    "assigned id, which is at least its transaction's. A reopened store continues from the last id of the log, which "
-    "is at or above the one that the newest entry carries. If entries are appended in the order of their requests, "
-    "neither an appended entry nor a new ledger decreases the last id of the log.",
+    "assigned id, which is at least its transaction's. A reopened store continues from the last id of the log; if the "
+    "last ledger has entries, this id is at least the one that the newest entry carries. If entries are appended in "
+    "the order of their requests, neither an appended entry nor a new ledger decreases the last id of the log.",
     Control(
         "a reopened store reads only the ledger properties",
         "model.txn_log.replay",

@@ -10,8 +10,9 @@ from model.txn_writer.state import Buffered, Config, start
 
 @contract(
     "flush-triggers-of-implementation-and-model-agree",
-    "For a record of any size, a buffer of up to two records of any sizes, and any limits: implementation and model "
-    "flush by the same trigger, submit the same entries and keep the same buffer.",
+    "For a record of any size, max_records of at least 2, max_bytes of at least 1, and a buffer of up to two records "
+    "that is below both limits: implementation and model flush by the same trigger, submit the same entries and keep "
+    "the same buffer.",
     Control(
         "the implementation counts bytes first",
         "impl.txn_writer.writer",

@@ -124,8 +124,9 @@ def batch_is_less_than_two_limits() -> Answer:
     "records-trigger-precedes-size-trigger",
     "z3",
     "For any limits (max_records at least 2, and max_bytes is no cap) and any records: adding a record flushes at most "
-    "once. A record of max_bytes or more flushes the buffered records before it. With any other record the trigger is "
-    "max records if that is reached, otherwise max size if that is reached, and otherwise nothing is flushed.",
+    "once. If the writer is open and the size of the record can be computed: a record of max_bytes or more flushes the "
+    "buffered records before it. With any other record the trigger is max records if that is reached, otherwise max "
+    "size if that is reached, and otherwise nothing is flushed. No other record flushes.",
     Control(
         "the size limit is tested before the number of records",
         MODEL,
