@@ -104,7 +104,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _hint(problem: TyperException, arguments: Sequence[str]) -> str:
-    """Returns the profiles of the component if a profile is missing, otherwise the command that prints help."""
+    """Returns the component's profiles if --profile or --against lacks a value, else the command that prints help."""
     if getattr(problem, "option_name", "") in ("--profile", "--against"):
         for name in arguments:
             if name in subject_names():
@@ -446,7 +446,7 @@ def mutants(
     names: Annotated[
         list[str] | None, typer.Argument(metavar="SUBJECT", help="Components (default: all with mutants).")
     ] = None,
-    seconds: Annotated[float, typer.Option(min=0.1, help="Limit of processor time for each mutant.")] = 60.0,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Processor time of fuzzing each mutant.")] = 60.0,
     seed: Seed = 0,
     generated: Annotated[
         bool,
@@ -463,7 +463,11 @@ def mutants(
         int, typer.Option(min=0, help="With --generated: number of mutants of each component, evenly spread (0: all).")
     ] = 0,
     twin: Annotated[
-        bool, typer.Option("--twin", help="With --model: also compare survivors with the state graph of the TLA+ twin.")
+        bool,
+        typer.Option(
+            "--twin",
+            help="With --model: also compare the state graphs of survivors with the model's, which TLC confirms.",
+        ),
     ] = False,
     jobs: Annotated[
         int | None, typer.Option(min=1, max=_MOST_PROCESSES, help="Number of processes (default: all cores).")

@@ -128,7 +128,7 @@ class Ownership:
     def crash(self, broker: int, heir: int) -> None:
         """Stops a broker. If the broker is the owner, or takes part in a transfer, `heir` becomes the owner.
 
-        Raises ValueError for the source of the last transfer, if that transfer is complete.
+        Raises ValueError if the broker is down, or if the last record has the state `owned` and this broker as source.
         """
         self._must("crash", broker)
         if self.owner == broker or self.state.records[-1].source == broker:

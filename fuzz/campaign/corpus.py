@@ -77,7 +77,7 @@ def collect(spec: Spec, seeds: Iterable[int]) -> list[Trace]:
 def first_seeds(total: Total) -> list[int]:
     """Returns the seeds that were the first to reach some abstract state or some coverage goal, ascending."""
     firsts = [*total.of("abstract").values(), *total.of("goal").values()]
-    return sorted({first for _, first in firsts if first >= 0})  # -1: no seed is known (`Row`)
+    return sorted({first for _, first in firsts})
 
 
 def _cut(target: Target, spec: Spec, seed: int, length: int) -> Trace:

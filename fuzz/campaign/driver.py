@@ -1,4 +1,4 @@
-"""The driver of a campaign: runs the seeds of several subjects, on Spark or in this process.
+"""The driver of a campaign: runs the seeds of several subjects on Spark, or in tests in this process.
 
 A subject is a component, or a scenario of a real client. The driver cuts the seeds of a subject into tasks of about
 TASK_SECONDS. A slot, which is a core of Spark or this process, runs one task at a time. The next task is for the
@@ -52,7 +52,7 @@ class Live(NamedTuple):
 
 
 class TaskRunner(Protocol):
-    """Runs tasks: on Spark, or in this process."""
+    """Runs tasks: `SparkWorkers` or, in tests, `Inline`."""
 
     slots: int  # the number of tasks that run at the same time
     ahead: int  # the largest number of rounds that are submitted and not yet committed
@@ -202,7 +202,7 @@ class _Rounds:
 
 
 class Inline:
-    """Runs tasks in this process, one after the other."""
+    """Runs tasks in this process, one after the other, for tests."""
 
     slots = 1
     ahead = 1

@@ -66,7 +66,7 @@ class Run:
     findings: list[FindingRow] = field(default_factory=list)
 
     def add_causes(self, causes: dict[Cause, int]) -> None:
-        """Adds causes, each with its smallest seed."""
+        """Adds causes with their seeds. Of two seeds of a cause, the smaller one is kept."""
         for cause, seed in causes.items():
             self.causes[cause] = min(seed, self.causes.get(cause, seed))
 

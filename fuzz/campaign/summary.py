@@ -11,7 +11,7 @@ from fuzz.run.coverage import RowKind, Total
 from fuzz.run.generate import plan_trace
 from model.machine import BadValue
 
-#: A run must reach a coverage goal if the goal applies under the config of one of the run's first traces, this many.
+#: A run must reach the coverage goals that apply under the config of at least one of its first traces, this many.
 _CONFIG_SEEDS = 256
 
 

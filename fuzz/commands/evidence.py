@@ -36,7 +36,7 @@ from model.machine import BadValue
 
 #: The search for a defect begins no trace after this many steps, which take a few minutes.
 MOST_STEPS = 2_000_000
-#: The search ends earlier if a shrunk trace has at most this many steps. Its result is the shortest shrunk trace.
+#: The search ends earlier if a shrunk trace has at most this many steps.
 SHORT_ENOUGH = 10
 #: The search ends after this many shrunk traces.
 _MOST_SHRUNK = 6

@@ -44,7 +44,7 @@ class Violation(Record):
 
 
 class Covered(Record):
-    """Runs of the implementation from the initial state. Unless one has a finding, they take every transition."""
+    """Runs from the initial state (`edge_cover.cover`). Unless one has a finding, they take every transition."""
 
     transitions: Count
     runs: Count
@@ -52,7 +52,7 @@ class Covered(Record):
 
 
 class ExploreResult(Result):
-    """The result of an exploration. `hides` says for each bound what it excludes, or why it excludes nothing.
+    """The result of an exploration. `hides` is `Scope.exclusions`: what the scope excludes, or why nothing.
 
     `expected_states` and `expected_transitions` are the stored counts of the scope. They are null for another profile
     than the reference, for a mutant, and for a scope without stored counts.
@@ -186,7 +186,7 @@ def show(console: Console, result: ExploreResult) -> None:
     if result.covered is not None:
         runs, steps = result.covered.runs, result.covered.steps
         ran = f"{result.covered.transitions:,} transitions in {runs:,} runs ({steps:,} steps)"
-        console.print(f"run on the implementation from the initial state: {ran}")
+        console.print(f"run from the initial state: {ran}")
     console.print("the bounds: why they suffice, or what they exclude")
     for name, reason in result.hides.items():
         console.print(f"  {name}: {escape(reason)}", style="dim")

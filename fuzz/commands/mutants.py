@@ -108,7 +108,8 @@ class Options(NamedTuple):
 def run(options: Options, console: Console) -> MutantsResult:
     """Runs the kill matrix.
 
-    Raises BadValue for unknown names, for options that need `--generated`, and if `check_all_apply` or `jobs_of` does.
+    Raises BadValue for unknown names, for an option without the one that it needs, and if `check_all_apply` or
+    `jobs_of` does.
     """
     if options.model and not options.generated:
         raise BadValue("--model applies to generated mutants only: add --generated")

@@ -1,8 +1,8 @@
 """The table `counts.toml`: the exact numbers of states and transitions, and the depth, of scopes under the reference.
 
-`brokerproof explore` and the tests compare with this table; `brokerproof tla` compares large scopes with it. If the
-manifest of the component's TLA+ specification has a run of a scope (`fuzz/tlc/manifest.py`), TLC finds the same number
-of states.
+`brokerproof explore` compares states and transitions with this table, the tests also the depth, `brokerproof tla` the
+states of large scopes. If the manifest of the component's TLA+ specification has a run of a scope
+(`fuzz/tlc/manifest.py`), TLC finds the same number of states.
 """
 
 from __future__ import annotations

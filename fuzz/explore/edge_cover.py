@@ -9,7 +9,7 @@ states are covered.
 Runs also check the properties that take history variables, which the search does not check. The values of these
 variables depend on the trace that leads to a state; only their values on the runs are checked.
 
-A difference is replayed with every step checked. A difference that the replay does not show is a finding of the kind
+A difference or hang is replayed with every step checked. If the replay does not show it, the finding is of the kind
 `unstable`. If a state lacks a step that its canonical form has, the finding is of the kind `canonical`: the canonical
 form merges different states.
 """
@@ -34,7 +34,7 @@ _PROGRESS_EVERY = 256
 #: The watchdog is set once for this many steps. If they take `_HANG_SECONDS` of processor time, a step has hung.
 _STEPS_PER_WATCHDOG = 1024
 _HANG_SECONDS = 10.0
-_UNSTABLE = "a run along the graph saw a difference that a replay with every step checked does not show"
+_UNSTABLE = "a run along the graph saw a difference or a hang that a replay with every step checked does not show"
 
 
 class Covered(NamedTuple):

@@ -195,7 +195,7 @@ class Space:
         return self.subject.domain(action, param)
 
     def moves(self, state: Any) -> list[Move]:
-        """Returns the moves in a state, in a fixed order: every action with all combinations of arguments."""
+        """Returns the moves in a state, in a fixed order: the scope's actions with all combinations of arguments."""
         if not self.free_actions:
             return self.fixed_moves
         moves = list(self.fixed_moves)

@@ -4,8 +4,8 @@ The mutation operators change comparisons, arithmetic, bit operations, logic, nu
 An operator of Python is replaced by at most three others (`_REPLACED_BY`). A test that kills these mutants usually
 kills those of the other replacements, too. A unary operator is only deleted.
 
-Changes of annotations, type aliases, docstrings, defaults of settings, cache decorators and `strict` of `zip` make no
-mutants. Neither do changes between equivalent comparisons (`_UNORDERED`, `_OF_EMPTY`).
+Changes of annotations, aliases of annotated types, docstrings, defaults of settings, cache decorators and `strict` of
+`zip` make no mutants. Neither do changes between equivalent comparisons (`_UNORDERED`, `_OF_EMPTY`).
 
 The id of a mutant is `PART: OLD => NEW`: the name of its part (`Part`), and the changed lines before and after the
 change. The id has no comments, indentation or line number, so it stays valid when comments change or lines move. If a

@@ -56,12 +56,12 @@ def known_defect(
     """Returns the row of the defect table that explains a violated property; None if there is none.
 
     `needed` are the rules that the trace needs (`needed_rules`). A row applies if the trace's config has the row's
-    values of its rules (`Defect.changes`). If the rules of some rows that apply are exactly the needed ones, and none
-    of these rows names the violated property, the result is None: the finding is another consequence of their defects.
+    values of its rules (`Defect.changes`). The candidates are the rows that apply and name the violated property. The
+    result is the first candidate of which all rules are needed, else the first of which a rule is needed. If no rule is
+    needed (each of several suffices), the result is the first candidate.
 
-    The candidates are the rows that apply and name the violated property. The result is the first candidate of which
-    all rules are needed, else the first of which a rule is needed. If no rule is needed (each of several suffices), the
-    result is the first candidate.
+    Exception: if rows that apply have exactly the needed rules, and none of them names the violated property, the
+    result is None. The finding is then another consequence of their defects.
     """
     name = None if cause is None else cause.broken_property
     candidates = [row for row in _rows_of(subject, config) if row.property == name]

@@ -10,7 +10,7 @@ from fuzz.report.changes import Change
 from fuzz.report.in_pulsar import NeededRule
 from fuzz.run.finding import Kind
 
-#: Kinds of findings whose expected and actual values are states, or parts of states.
+#: Kinds of findings of which the changes from the expected to the actual value are shown: mostly (parts of) states.
 OF_STATES = (Kind.VIEW, Kind.LOAD, Kind.STUTTER)
 
 

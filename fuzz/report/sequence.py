@@ -79,7 +79,7 @@ def _lifelines(headings: Sequence[str], height: int) -> list[str]:
 def _arrow(row: _Row, y: int, is_last: bool) -> list[str]:
     """Returns the arrow of a step, or a loop at one lifeline.
 
-    A fault, a failed step, and the last step of a finding (`is_last`) are red. Another message without effect is grey.
+    Faults, failed steps, and the last arrow of a finding (`is_last`) are red. Other messages without effect are grey.
     """
     arrow = row.step.arrow
     assert arrow is not None, "a row has an arrow"

@@ -32,7 +32,7 @@ def outcome_text(outcome: Any) -> str:
 
 
 def rule_text(rule: NeededRule) -> str:
-    """Returns a rule as one line of text: name, value, how the value is known, and the class or proposal with it."""
+    """Returns a rule as one line of text: name, value, how the value is known, and its source."""
     value = rule.value if isinstance(rule.value, str) else text_of(rule.value)
     return f"{rule.name} = {value} ({rule.origin}: {rule.source})"
 

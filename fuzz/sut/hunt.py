@@ -90,7 +90,7 @@ class Hunter:
         model fails.
         """
         started, done, steps, found = time.monotonic(), 0, 0, dict[Cause, Finding]()
-        # `failed`: the number of traces with a finding; ENOUGH more for a finding that ends the run
+        # `failed`: the number of traces with a finding; a finding that ends the run counts as ENOUGH traces
         failed, end, finding = 0, None if traces is None else seed + traces, None
         while True:
             if done >= _MOST_EMPTY and not steps:
