@@ -63,6 +63,7 @@ SourceReleasesAfterLedgersAreClosed ==
 \* Answer, Connect, Admit, Process, Receive, Override, Restart, Register.  Records are applied, duties done, topics
 \* loaded and closed, adds confirmed and commands handled; brokers come back, and the leader replaces owners that are
 \* gone.  No transfer, crash, failure or lost connection is fair: each may happen before the switch, but not for ever.
+\* No run of these properties has FailPublish: after it, only OverrideStuck ends the transfer, and that is not fair.
 
 \* The bundle is eventually owned by a registered broker: transfers end, and unregistered owners are replaced.
 BundleIsOwnedByRegisteredBroker == Newest(S).state = "owned" /\ members[Newest(S).dst].registered

@@ -265,8 +265,8 @@ Split ==
 
 HasUnread(b) == cluster[b].up /\ cluster[b].read < Len(log)
 
-\* Read: a broker reads the next message of the topic.  Jump: a broker before the compaction horizon reads the last
-\* accepted record of each bundle with unread messages.
+\* Read: a broker reads the next message of the topic.  Jump: a slow broker reads the compacted topic in place of its
+\* unread messages: for each bundle of these, the last accepted record, unless a tombstone removed the record.
 Read ==
   \E b \in broker :
     /\ HasUnread(b)

@@ -41,7 +41,8 @@ SplitBundleDoesNotBecomeActiveAgain ==
 \* Fair: Read, Notify, Finish, Expire, Reconnect, Stabilize, Elect, RecheckElection, Monitor, StartCleanUp, Override,
 \* OverrideStuck.  Brokers read and handle every record, and registry entries of dead brokers expire.  A leader is
 \* elected, monitors the records, and overrides records that name dead brokers or are stuck.  Restart is not fair:
-\* brokers may stay down.
+\* brokers may stay down.  No run of this property has Disable: a disabled broker cannot lead, and without a leader a
+\* record may stay in flight.
 EveryBundleHasARunningOwnerOrNone ==
   (\E b \in Brokers : cluster[b].up) => \A k \in Bundles :
     /\ StateOf(settled[k]) \notin InFlight
