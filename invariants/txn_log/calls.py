@@ -230,7 +230,7 @@ def replay_reads_next_undeleted_entry(cfg: Config, before: State, event: Event, 
     """
     if isinstance(event.outcome, Refused) or event.name != "replay_entry":
         return isinstance(event.outcome, Refused) or after.read_position == 0
-    deleted = before.acks.deleted | (1 << before.acks.first_unacked) - 1
+    deleted = deleted_entries(before.acks)
     entry = next(n for n in range(before.read_position, before.first_entry + len(before.log)) if not deleted >> n & 1)
     size = len(before.log[entry - before.first_entry])
     remaining = next((p.remaining for p in before.acks.partial if p.entry == entry), (1 << size) - 1)

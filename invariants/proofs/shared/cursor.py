@@ -124,7 +124,7 @@ class Cursor:
         return z3.And(z3.Not(self.deleted(acks, entry)), of_part)
 
     def is_consistent(self, acks: Rec, entry: Any) -> Any:
-        """Returns whether the ack set of an entry, if any, has a remaining message and none beyond the batch."""
+        """Returns whether the ack set of an undeleted entry has a remaining message, and none beyond the batch."""
         part, bit = remaining_of(acks, entry), z3.Int("(any bit)")
         some = z3.Exists([bit], z3.And(bit >= 0, part.value[bit]))
         inside = z3.ForAll([bit], z3.Implies(part.value[bit], z3.And(bit >= 0, bit < SIZE(entry))))

@@ -131,8 +131,8 @@ def records_of(given: Sequence[Any], action: Callable[..., Any], s: Rec, *argume
     "z3",
     "For any log and store: a new transaction gets the id after the last assigned one. Every record carries the last "
     "assigned id, which is at least its transaction's. A reopened store continues from the last id of the log; if the "
-    "last ledger has entries, this id is at least the one that the newest entry carries. If entries are appended in "
-    "the order of their requests, neither an appended entry nor a new ledger decreases the last id of the log.",
+    "last ledger has entries, this id is at least the one that the newest entry carries. The last id of the log is not "
+    "decreased by a new ledger, nor by an entry that carries at least this id.",
     Control(
         "a reopened store reads only the ledger properties",
         "model.txn_log.replay",

@@ -289,8 +289,8 @@ class After(NamedTuple):
     "z3",
     "For any log without duplicate ids, any transaction and any deletions, if no effective record is deleted without "
     "the transaction's NEW record: a replay finds the transaction exactly if it has not ended and its NEW record is "
-    "undeleted. It then finds its status and participants. So no ended transaction returns, whether deletions succeed "
-    "during the replay or not.",
+    "undeleted. The replay then finds the transaction's status and participants. So no ended transaction returns, "
+    "whether deletions succeed during the replay or not.",
     Control(
         "an ended transaction whose records cannot be deleted stays in the map at replay, as shipped",
         STATE,
