@@ -73,8 +73,7 @@ EstimatedBytes(size, n) ==
 
 \* asyncReadEntry of entries low..high of ledger l.  n is the expected read count of an entry from storage.  A request
 \* of no entries, or of entries that do not exist, is rejected.  Any other begins if permits can be granted, or if
-\* max_reads_in_flight_bytes is 0 (no limiter).  Otherwise the request is queued, or fails if the queue is full.  The
-\* arms overlap: TLC takes the first one that is true.
+\* max_reads_in_flight_bytes is 0 (no limiter).  Otherwise the request is queued, or fails if the queue is full.
 AfterRead(topic, l, low, high, n) ==
   LET entry_cache == GetEntryCache(Contents, topic)
       c == entry_cache.c
@@ -82,11 +81,11 @@ AfterRead(topic, l, low, high, n) ==
       q == [number |-> Cardinality(RequestNumbers(c)) + 1, range_cache |-> entry_cache.range_cache, cache |-> topic,
             ledger |-> l, expected_reads |-> n, part |-> Part("permits", low, high)]
       w == [request |-> q.number, permits |-> permits, since_ns |-> 0]
-  IN CASE low > high \/ high >= Len(StoredOf(topic, l))    -> Contents
-       [] max_reads_in_flight_bytes = 0                    -> Begin(c, q)
-       [] OTHER -> IF Fits(c, permits) THEN Begin(Taken(c, q.number, permits), q)
-                   ELSE IF Len(c.waiting) >= permits_queue_size THEN c
-                   ELSE WithRequest([c EXCEPT !.waiting = Append(@, w)], q)
+  IN IF low > high \/ high >= Len(StoredOf(topic, l)) THEN Contents
+     ELSE IF max_reads_in_flight_bytes = 0 THEN Begin(c, q)
+     ELSE IF Fits(c, permits) THEN Begin(Taken(c, q.number, permits), q)
+     ELSE IF Len(c.waiting) >= permits_queue_size THEN c
+     ELSE WithRequest([c EXCEPT !.waiting = Append(@, w)], q)
 
 Read == \E topic \in cache, l \in ledger, low \in first, high \in last, n \in read_expected_reads :
           Become(AfterRead(topic, l, low, high, n))

@@ -73,25 +73,22 @@ ShouldRequeue(e) == \/ extend_ttl_of_recently_accessed /\ e.accessed
 \* markRequeued: the entry as the pass requeues it, with its timestamp now and `accessed` cleared.
 Requeued(e) == [e EXCEPT !.timestamp_ns = 0, !.accessed = FALSE, !.requeue_count = @ + 1]
 
-\* The result of a time pass for the head of the queue.  The arms overlap: TLC takes the first one that is true.  An
-\* entry whose timestamp is the threshold is not expired.
+\* The result of a time pass for the head of the queue.  An entry whose timestamp is the threshold is not expired.
 TimePassPredicate(slot, threshold) ==
-  CASE slot = None                      -> "MISSING"
-    [] ~(slot.timestamp_ns < threshold) -> "STOP"
-    [] ShouldRequeue(slot)              -> "REQUEUE"
-    [] OTHER                            -> "REMOVE"
+  IF slot = None THEN "MISSING"
+  ELSE IF ~(slot.timestamp_ns < threshold) THEN "STOP"
+  ELSE IF ShouldRequeue(slot) THEN "REQUEUE" ELSE "REMOVE"
 
 \* Whether a size pass removes an entry because it is expired, also if it is due for requeue.  This is PIP-430's
 \* evictLeastAccessedEntries(sizeToFree, expirationTimestamp).
 IsRemovedAsExpired(e) == ~size_pass_requeues_expired /\ e.timestamp_ns < -ttl_ns
 
-\* The result of a size pass for the head of the queue.  The arms overlap: TLC takes the first one that is true.  The
-\* age of an entry matters only without size_pass_requeues_expired.
+\* The result of a size pass for the head of the queue.  The age of an entry matters only without
+\* size_pass_requeues_expired.
 SizePassPredicate(slot, freed, goal) ==
-  CASE slot = None                                       -> "MISSING"
-    [] freed >= goal                                     -> "STOP"
-    [] ShouldRequeue(slot) /\ ~IsRemovedAsExpired(slot)  -> "REQUEUE"
-    [] OTHER                                             -> "REMOVE"
+  IF slot = None THEN "MISSING"
+  ELSE IF freed >= goal THEN "STOP"
+  ELSE IF ShouldRequeue(slot) /\ ~IsRemovedAsExpired(slot) THEN "REQUEUE" ELSE "REMOVE"
 
 \* RangeCacheRemovalQueue.evictEntries: one pass, from the head of the queue to the first STOP or to the end of the
 \* queue.  The pass may visit a requeued entry again.  `limit` is the threshold of a time pass, or the bytes that a
@@ -117,12 +114,11 @@ SizeCheck(c) ==
   IN IF wanted > 0 /\ IsOverTrigger(c) THEN EvictEntries(c, FALSE, wanted) ELSE c
 
 \* triggerEvictionWhenNeeded: above the trigger, schedules an eviction task unless evictionInProgress is set.  With
-\* `eviction_task` "immediate", runs the size check in this step instead.  The arms overlap: TLC takes the first one
-\* that is true.
+\* `eviction_task` "immediate", runs the size check in this step instead.
 TriggerEviction(c) ==
-  CASE c.eviction_in_progress \/ ~IsOverTrigger(c) -> c
-    [] eviction_task = "immediate"   -> SizeCheck(c)
-    [] OTHER                         -> [c EXCEPT !.eviction_in_progress = TRUE, !.tasks = @ + 1]
+  IF c.eviction_in_progress \/ ~IsOverTrigger(c) THEN c
+  ELSE IF eviction_task = "immediate" THEN SizeCheck(c)
+  ELSE [c EXCEPT !.eviction_in_progress = TRUE, !.tasks = @ + 1]
 
 -----------------------------------------------------------------------------
 (* Insertion. *)

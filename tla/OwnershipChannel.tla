@@ -87,15 +87,13 @@ Follows(old, new) ==
       [] OTHER -> {"Assigning"} \cup IF OnTopic THEN {"Free", "Owned", "Deleted"} \cup InFlight ELSE {}
 
 \* shouldKeepLeft, for a valid transition: whether record r names other brokers than the existing record l requires.
-\* The arms overlap: TLC takes the first one that is true.
 NamesWrongBrokers(l, r) ==
   LET changed == l.dst # r.dst \/ l.source # r.source
-  IN CASE l.state = "Owned" /\ r.state = "Splitting" -> r.dst # None \/ l.dst # r.source
-       [] l.state = "Owned" -> r.source = None \/ l.dst # r.source \/ l.dst = r.dst
-       [] l.state = "Free" /\ r.state = "Assigning" -> r.source # None \/ r.dst = None
-       [] l.state = "Releasing" /\ r.state = "Assigning" -> r.dst = None \/ changed
-       [] l.state \in InFlight -> changed
-       [] OTHER -> FALSE
+  IN IF l.state = "Owned" /\ r.state = "Splitting" THEN r.dst # None \/ l.dst # r.source
+     ELSE IF l.state = "Owned" THEN r.source = None \/ l.dst # r.source \/ l.dst = r.dst
+     ELSE IF l.state = "Free" /\ r.state = "Assigning" THEN r.source # None \/ r.dst = None
+     ELSE IF l.state = "Releasing" /\ r.state = "Assigning" THEN r.dst = None \/ changed
+     ELSE l.state \in InFlight /\ changed
 
 \* ServiceUnitStateDataConflictResolver.shouldKeepLeft: whether the existing record l is kept, and the new one r
 \* rejected.  With version_gap "accepted", the topic accepts a version that skips versions, without further checks.

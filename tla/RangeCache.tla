@@ -281,20 +281,18 @@ Clear == \E c \in cache : Become(AfterClear(c))
 \* evictLeastAccessedEntries(sizeToFree, expirationTimestamp).
 IsRemovedAsExpired(e) == ~size_pass_requeues_expired /\ IsExpired(e, -ttl_ns)
 
-\* The result of a time pass for the head of the queue.  The arms overlap: TLC takes the first one that is true.
+\* The result of a time pass for the head of the queue.
 TimePassPredicate(slot, threshold) ==
-  CASE slot = None                  -> "MISSING"
-    [] ~IsExpired(slot, threshold)  -> "STOP"
-    [] ShouldRequeue(slot)          -> "REQUEUE"
-    [] OTHER                        -> "REMOVE"
+  IF slot = None THEN "MISSING"
+  ELSE IF ~IsExpired(slot, threshold) THEN "STOP"
+  ELSE IF ShouldRequeue(slot) THEN "REQUEUE" ELSE "REMOVE"
 
-\* The result of a size pass for the head of the queue.  The arms overlap: TLC takes the first one that is true.  The
-\* age of an entry matters only without size_pass_requeues_expired.
+\* The result of a size pass for the head of the queue.  The age of an entry matters only without
+\* size_pass_requeues_expired.
 SizePassPredicate(slot, freed, goal) ==
-  CASE slot = None                                       -> "MISSING"
-    [] freed >= goal                                     -> "STOP"
-    [] ShouldRequeue(slot) /\ ~IsRemovedAsExpired(slot)  -> "REQUEUE"
-    [] OTHER                                             -> "REMOVE"
+  IF slot = None THEN "MISSING"
+  ELSE IF freed >= goal THEN "STOP"
+  ELSE IF ShouldRequeue(slot) /\ ~IsRemovedAsExpired(slot) THEN "REQUEUE" ELSE "REMOVE"
 
 \* RangeCacheRemovalQueue.evictEntries: one pass, from the head of the queue to the first STOP or to the end of the
 \* queue.  The pass may visit a requeued entry again.  `limit` is the threshold of a time pass, or the bytes that a
