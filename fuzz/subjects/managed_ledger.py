@@ -134,7 +134,7 @@ def age(s: State) -> int:
 #: Reasons for the choices that several scopes share.
 REASONS = {
     "actions": "adds, reads and their release; excludes consumers that leave, acks, time and changes of the log",
-    "types": "Shared: an entry can be added to the replay queue",
+    "types": "Shared; with one consumer, no entry enters the replay queue",
     "subscriptions": "two: one cursor can be ahead of the other",
     "consumers": "one consumer for each subscription; the scopes failover and keys have two",
     "max_bytes": "so large that no size pass runs; eviction is in the scopes of entry_cache",
@@ -145,7 +145,7 @@ REASONS = {
     "consumer": "all consumers of the scope",
     "permits": "as many as a read has entries: two, or one in a scope with one entry",
     "success": "true: storage answers; failed reads are in the scope failover",
-    "kind": "normal: an entry enters the replay queue only if a consumer lacks permits",
+    "kind": "normal: the replay queue stays empty",
     "entries": "excludes longer ranges and logs",
     "copies": "excludes more copies that are read and not released",
     "slots": "one slot for each entry that can be cached at once",
@@ -178,7 +178,7 @@ CHURN = SMOKE.changed(
     bounds={"entries": 1, "permits": 1, "slots": 1},
     reasons={
         "actions": "consumers that come and leave while entries are read; excludes acks, time and changes of the log",
-        "kind": "normal and replay reads",
+        "kind": "normal, and replay, which is refused: the replay queue stays empty",
     },
 )
 
