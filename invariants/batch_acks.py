@@ -396,9 +396,9 @@ def read_delivers_next_entry_with_its_ack_set(cfg: Config, before: State, event:
 
 @always(batch_acks, on=RECOVERIES)
 def recovery_invents_no_acknowledgement(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After a recovery, every acknowledged message was acknowledged before the recovery.
+    """A recovery acknowledges no message, except by the record of a reset that survives a crash.
 
-    If the record of a reset survives a crash, every acknowledged message is one that the reset acknowledges.
+    If such a record survives, every acknowledged message is one that the reset acknowledges.
     """
     if is_error(event):
         return True

@@ -252,7 +252,7 @@ def redelivery_is_not_early(cfg: Config, before: State, event: Event, after: Sta
 
 @always(negative_acks, on=DELIVERING)
 def nack_is_redelivered_iff_removed(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An entry is redelivered if and only if it is removed from a bucket, and at most once for each bucket.
+    """Except as a chunk, an entry is redelivered if and only if it is removed from a bucket, at most once per bucket.
 
     Chunks are also redelivered with the last chunk of their message.
     """

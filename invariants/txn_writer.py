@@ -401,10 +401,9 @@ def closed_writer_has_empty_buffer(cfg: Config, s: State) -> bool:
 
 @always(txn_writer)
 def closing_writer_submits_nothing(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After the call of close, no entry is submitted.
+    """After the call of close, no entry is submitted, unless the close flushes; then until the writer is closed.
 
-    A writer whose close flushes (`flush-on-close`) may submit entries until it is closed. A closed writer fails every
-    record with the result `closed`.
+    In the profile `flush-on-close`, the close flushes. A closed writer fails every record with the result `closed`.
     """
     effects = effects_of(event)
     if before.status == "open" or (before.status == "closing" and cfg.close_buffered == "flushes"):
@@ -416,10 +415,10 @@ def closing_writer_submits_nothing(cfg: Config, before: State, event: Event, aft
 
 @always(txn_writer, on=TASKS, given=lambda cfg: cfg.close_buffered == "fails")
 def close_fails_unsubmitted_records(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """After the call of close, every buffered or queued record fails with the result `closed`.
+    """After the call of close, every buffered or queued record fails, with the result `closed` or `serialization`.
 
-    Buffered records fail no later than the close future completes. If a tick flushes the buffer before the close, and
-    the batch cannot be serialised, the result of its records is `serialization`.
+    The result is `serialization` only if a tick flushes the buffer before the close, and the batch cannot be
+    serialised. Buffered records fail no later than the close future completes.
     """
     if after.status == "open" or before.status == "closed":
         return True

@@ -112,7 +112,7 @@ SMOKE = Scope(
     bounds={"records": 3, "tasks": 3, "closers": 1, "age": 3},
     reasons={
         "actions": "fill and flush the buffer; excludes fences and rollover",
-        "max_records": "two: the smallest batch",
+        "max_records": "two: the lowest limit with which the writer batches",
         "max_bytes": "three: more than two small records; they are flushed because of `max_records`",
         "max_delay_ms": "two: a record can be added between two ticks",
         "executor": "queued: an immediate executor equals a queued one whose tasks run at once",

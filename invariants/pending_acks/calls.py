@@ -155,10 +155,10 @@ def call_changes_only_its_fields(cfg: Config, before: State, event: Event, after
 
 @always(pending_acks, on=(*APPENDS, "write_fails", "close", "end_replay", "read_fails"))
 def request_succeeds_iff_ready_handle_appends_it(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """The requests of a log entry succeed if and only if the append of the entry succeeds in a ready handle.
+    """A request succeeds if and only if a ready handle appends its record and the cursor rejects no commit up to it.
 
-    Exception: a commit that the cursor rejects fails, and so do the later requests of its entry. An append that ends
-    removes its entry from the entries in flight. The log gains the entry, unless the append failed and the entry is not
+    A commit that the cursor rejects fails, and so do the later requests of its log entry. An append that ends removes
+    its entry from the entries in flight. The log gains the entry, unless the append failed and the entry is not
     durable. Only a successful append redelivers messages. A close, a failed read and the end of a replay keep the
     cursor and the entries in flight. After a close the handle is closed, and after a complete replay it is ready.
 

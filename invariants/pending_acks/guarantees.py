@@ -237,9 +237,9 @@ def message_of_successful_ack_is_not_pending_elsewhere(cfg: Config, before: Stat
 
 @always(pending_acks, on=("written",))
 def successful_commit_has_acknowledged_its_messages(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When a commit succeeds, all messages that its transaction had pending are acknowledged and no longer pending.
+    """A successful commit ends all pending acks of its transaction, and the cursor acknowledges what it can store.
 
-    If the cursor stores no ack sets, messages of an ack with an ack set are no longer pending, but not acknowledged.
+    A cursor that stores no ack sets ignores an ack with an ack set, unless the ack set is empty.
     """
     return commits_are_complete(cfg, before, event, after)
 
@@ -335,9 +335,8 @@ def acknowledgement_is_permanent(cfg: Config, before: State, event: Event, after
 
 @always(pending_acks, on=APPENDS)
 def aborted_acks_are_redelivered(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """An abort redelivers the messages that its transaction acked individually, and no others.
+    """An abort redelivers exactly the messages of its individual acks that are neither acknowledged nor still pending.
 
-    Messages that are acknowledged, or pending in another transaction, are not redelivered.
     `aborted_cumulative_ack_is_not_redelivered` checks transactions with a cumulative ack.
     """
     ended = acks_of_abort_with_wrong_redelivery(cfg, before, event, after)

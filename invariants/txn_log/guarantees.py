@@ -134,10 +134,10 @@ def may_reach(before: str, after: str) -> bool:
 
 @always(txn_log)
 def confirmed_operation_is_durable(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A request succeeds only after its record is in the log.
+    """A request succeeds only after its record is in the log, or if its transaction already has the requested status.
 
-    An `update_status` without a record succeeds only if the transaction already has the requested status. A completed
-    write appends the first entry in flight, and completes exactly the requests of this entry's records, in order.
+    In the latter case, no record is written. A completed write appends the first entry in flight, and completes exactly
+    the requests of this entry's records, in order.
     """
     if is_error(event) or event.name not in COMPLETING:
         return True
@@ -156,10 +156,10 @@ def confirmed_operation_is_durable(cfg: Config, before: State, event: Event, aft
 
 @always(txn_log)
 def every_request_completes_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """In every step but a crash, each pending request completes or stays pending, and requests complete in order.
+    """In every step but a crash, each pending request completes or stays pending, and submitted ones complete in order.
 
-    Two kinds of requests may complete before earlier ones: an append that a ledger rejects at once because the ledger
-    is fenced or in `WriteFailed`, and an `update_status` without a record. A crash discards all pending requests.
+    An append that a ledger rejects at once (fenced or in `WriteFailed`) and an `update_status` without a record are not
+    submitted, and may complete before earlier requests. A crash discards all pending requests.
     """
     if event.name == "crash" or is_error(event):  # a rejected or failed call completes no request
         return event.name != "crash" or not pending_records(after)
