@@ -1,7 +1,7 @@
 """Benchmarks of our range caches against well-known Python caches, on the same stream of adds and reads.
 
-Producers add entries, and subscriptions read them at constant lags. A missing entry is added again. All caches hold
-the same number of entries, and evict the others. Our caches also keep sizes, timestamps and expected read counts.
+Producers add entries, and subscriptions read them at constant lags. A missing entry is added again. All caches have
+the same capacity in entries, and evict the others. Our caches also keep sizes, timestamps and expected read counts.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ the library's statistics count objects, tables and bitmaps. Rows, by the beginni
     middle           the same where a bucket has between 4,096 and 50,000 entries
     rollover         the same with ledgers as large as `managedLedgerMinLedgerRolloverTimeMinutes` makes them
     every, random    1,000,000 nacks of some messages of a stream
-    few              100,000 nacks with few entries per bucket, where bitmaps take more memory than a hash map
+    few              100,000 nacks with few entries per bucket: bitmaps may take more memory than a hash map
 
 Predictions of the bytes per entry of Roaring bitmaps, for a row with M nacks per bucket:
 

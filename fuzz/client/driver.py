@@ -64,7 +64,7 @@ class Driver:
         self.client = self.pulsar.Client(url, operation_timeout_seconds=operation_timeout_seconds, logger=logger)
 
     def create_producer(self, topic: str, **options: Any) -> str:
-        """Creates the producer. Returns an empty string, or the error."""
+        """Creates the producer with `options` of the client. Returns an empty string, or the error."""
         try:
             self.producer = self.client.create_producer(topic, **options)
         except self.pulsar.PulsarException as problem:

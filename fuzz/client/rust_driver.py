@@ -1,7 +1,7 @@
 """A second real client in a process of its own, to cross-check the brokers: `python -m fuzz.client.rust_driver`.
 
 The package `mq-bridge-pulsar` contains the Rust client `pulsar-rs`, and an interface that sends, receives and
-acknowledges. The interface supports one service address and Shared subscriptions. It waits for each receipt. Its
+acknowledges. The interface supports one service address and Shared subscriptions, and waits for each receipt. Its
 producer ends with the connection. Tests use this client, scenarios do not.
 """
 

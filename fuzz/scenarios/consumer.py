@@ -75,7 +75,7 @@ def redeliver(run: Run) -> None:
 
 
 def end(run: Run) -> None:
-    """Receives and acknowledges until no message comes and the backlog is empty, at most for `run.patience` seconds."""
+    """Ends the orders, then receives and acknowledges all that is left, for at most `run.patience` seconds."""
     run.is_patient = True  # waits again, even if an effect of an earlier step did not come in time
     run.broker("end_orders")
     run.sync()

@@ -224,7 +224,7 @@ def requests_for_all_messages_repeat_queued_ones(seen: Observed) -> bool:
 
 
 def entries_left_came_with_an_ack_set(seen: Observed) -> bool:
-    """Each entry of `messages_not_removed`, of those without acks by id, was delivered with an ack set."""
+    """Each entry without acks by id in `messages_not_removed` was delivered with an ack set."""
     with_ack_set = {number for *_, number, words in _journal(seen, "deliver") if words}
     return all(entry in with_ack_set for entry, _ in messages_not_removed(seen, by_id=False))
 

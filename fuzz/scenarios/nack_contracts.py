@@ -107,7 +107,7 @@ def later_nack_postpones_no_redelivery(seen: Observed) -> str:
 def _late(seen: Observed, *, is_undisturbed: bool) -> str:
     """Returns a text about a nacked entry that is not requested, or about the latest request; "" if none is late.
 
-    A request is late if it comes later than the due time plus the bound. A nack is undisturbed if no other nack is made
+    A request is late if it comes later than the due time plus the bound. A nack is undisturbed if no other nack follows
     before this one is due. With `is_undisturbed`, judges undisturbed nacks only; otherwise, only the others. A nack is
     not judged if the consumer was closed before the due time plus the bound.
     """
