@@ -47,7 +47,7 @@ def batch(size: int) -> bytes:
 
 
 class Driver:
-    """Sends random commands of two producers and several consumers, and moves or crashes the owner."""
+    """Sends random commands of several producers and consumers, and moves or crashes the owner."""
 
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)

@@ -122,8 +122,8 @@ class Killed(BaseException):
 class FileSystem:
     """A Hadoop file system in memory, and the JVM around it. The driver dies at the call with the number `dies_at`.
 
-    The driver does not die if `dies_at` is -1. `shows_partial_files`: a file that is being written is visible, cut off, as on HDFS; otherwise it appears when its
-    stream is closed, as on an object store. It has no rename and no delete.
+    The driver does not die if `dies_at` is -1. `shows_partial_files`: a file that is being written is visible, cut off,
+    as on HDFS; otherwise it appears when its stream is closed, as on an object store. There is no rename and no delete.
     """
 
     def __init__(self, files: dict[str, bytes], dies_at: int, *, shows_partial_files: bool) -> None:

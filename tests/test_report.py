@@ -137,7 +137,7 @@ def test_the_report_is_one_file_without_links_to_others(seeded: Ran) -> None:
 
 def test_the_report_names_the_version_that_ran(seeded: Ran) -> None:
     plan, state, findings = seeded
-    assert "page was written by" not in render(plan, state, findings, [])
+    assert "page was written later" not in render(plan, state, findings, [])
     store = MemoryStore()
     open_campaign(store, plan._replace(version="0.1.0+older"))
     old = read_plan(store)

@@ -293,7 +293,7 @@ def test_members_of_a_set_are_compared_in_any_order(expected: Any, theirs: Any, 
 # ---- hostile programs ---------------------------------------------------------------------------------
 
 EVERY = {**hostile.INSTEAD, **hostile.CHANGED}
-#: replies to the hello have neither id nor outcomes nor state
+#: changed replies: none to the hello, which has neither id nor outcomes nor state; none to the first request, for speed
 HOSTILE = [
     (behaviour, moment)
     for moment in hostile.MOMENTS
