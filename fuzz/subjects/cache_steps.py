@@ -41,7 +41,7 @@ STEPS: Mapping[str, tuple[str, str, tuple[str, ...]]] = {
     "set_accessed": ("lookups", "reader", ("set_accessed",)),
     "retain": ("lookups", "reader", ("retain",)),
 }
-#: For each program counter of the evicting thread, the steps that it enables.
+#: For each program counter of the evicting thread, the steps that it enables: at `visit`, that of the current pass.
 EVICTING: Mapping[str, tuple[str, ...]] = {
     "idle": ("begin_eviction", "begin_periodic_eviction"),
     "measure": ("measure",),
