@@ -50,7 +50,7 @@ class Config(NamedTuple):
         Literal["empty", "illegal_argument"],
         Rule(Origin.RECORDED, {"illegal_argument": "RangeCache.getRange and removeRange, 4.0"}),
     ] = "empty"
-    #: how the share of a cache is computed: in integers, or with a rounded quotient of doubles, which can lose a byte
+    #: how the share of a cache is computed: in integers, or with a rounded quotient of doubles, which can be a byte off
     share_arithmetic: Annotated[
         Literal["integers", "double"],
         Rule(Origin.RECORDED, {"double": "EntryCacheDefaultEvictionPolicy.doEviction, 4.0"}),
@@ -157,7 +157,7 @@ def number_and_bytes(entries: tuple[Entry, ...]) -> Removed:
 
 
 def share_of(bytes_to_free: int, size: int, total: int, arithmetic: str) -> int:
-    """Returns bytes_to_free * size / total, truncated. With doubles, size / total is rounded: a byte can be lost."""
+    """Returns bytes_to_free * size / total, truncated; with doubles, a byte off if the quotient is rounded badly."""
     return bytes_to_free * size // total if arithmetic == "integers" else int(bytes_to_free * (size / total))
 
 
@@ -175,8 +175,8 @@ def shares(sizes: list[tuple[int, int]], bytes_to_free: int, arithmetic: str) ->
         if sum(m for _, m in chosen) >= needed:
             break
         chosen.append((cache, n))
-    chosen_bytes = sum(n for _, n in chosen)  # 0 only if no cache is chosen
-    asked = [(cache, share_of(bytes_to_free, n, chosen_bytes, arithmetic)) for cache, n in chosen if chosen_bytes]
+    chosen_bytes = sum(n for _, n in chosen)
+    asked = [(cache, share_of(bytes_to_free, n, chosen_bytes, arithmetic)) for cache, n in chosen]
     return [(cache, share) for cache, share in asked if share > 0]
 
 

@@ -68,7 +68,7 @@ class Config(NamedTuple):
     )
     #: immediate: the eviction task runs inside the insert that schedules it. queued: the task runs in a later step
     eviction_task: Literal["immediate", "queued"] = "queued"
-    #: how the share of a cache is computed: in integers, or with a rounded quotient of doubles, which can lose a byte
+    #: how the share of a cache is computed: in integers, or with a rounded quotient of doubles, which can be a byte off
     share_arithmetic: Annotated[
         Literal["integers", "double"],
         Rule(Origin.RECORDED, {"double": "EntryCacheDefaultEvictionPolicy.doEviction, 4.0"}),
@@ -274,23 +274,6 @@ def read(
 
     With `store_in_cache`, inserts the entries that were read from storage; if an insert fails, the read fails.
     """
-    return fetch(cfg, s, cache, ledger, first, last, store_in_cache)
-
-
-@legacy_manager.action
-def read_one(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Found]:
-    """`asyncReadEntry` of one position; an entry that is read from storage is not cached."""
-    return fetch(cfg, s, cache, position.ledger, position.entry, position.entry, False)
-
-
-def in_storage(cfg: Config, cache: int, ledger: int, first: int, last: int) -> bool:
-    """Whether storage has the whole range."""
-    ledgers = cfg.storage[cache] if cache < len(cfg.storage) else ()
-    return 1 <= ledger <= len(ledgers) and 0 <= first <= last < len(ledgers[ledger - 1])
-
-
-def fetch(cfg: Config, s: State, cache: int, ledger: int, first: int, last: int, store: bool) -> Step[State, Found]:
-    """Reads a range from the cache or from storage; if `store`, inserts entries that were read from storage."""
     if not in_storage(cfg, cache, ledger, first, last):
         return refused(s, "illegal_argument", "storage does not have this range")
     s = get_entry_cache(s, cache)
@@ -306,11 +289,23 @@ def fetch(cfg: Config, s: State, cache: int, ledger: int, first: int, last: int,
         return s._replace(failing_reads=s.failing_reads - 1), Found("failed", (), issued)
     stored = tuple([(p, cfg.storage[cache][ledger - 1][p.entry]) for p in asked])
     s = add_to_counters(s, miss_entries=len(stored), miss_bytes=sum([n for _, n in stored]))
-    for position, size_in_storage in stored if store else ():
+    for position, size_in_storage in stored if store_in_cache else ():
         s, outcome = insert(cfg, s, cache, position, size_in_storage)
         if isinstance(outcome, Failed):
             return s, outcome
     return s, Found("ok", stored, issued)
+
+
+@legacy_manager.action
+def read_one(cfg: Config, s: State, cache: Cache, position: Position) -> Step[State, Found]:
+    """`asyncReadEntry` of one position; an entry that is read from storage is not cached."""
+    return read(cfg, s, cache, position.ledger, position.entry, position.entry, False)
+
+
+def in_storage(cfg: Config, cache: int, ledger: int, first: int, last: int) -> bool:
+    """Whether storage has the whole range."""
+    ledgers = cfg.storage[cache] if cache < len(cfg.storage) else ()
+    return 1 <= ledger <= len(ledgers) and 0 <= first <= last < len(ledgers[ledger - 1])
 
 
 @legacy_manager.fault

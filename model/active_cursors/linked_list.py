@@ -23,38 +23,13 @@ position, but no counter, if the node was never in the list, and both an update 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from model.positions import Position
 from model.values import record
 
-
-class ListRules(Protocol):
-    """The fields of `Config` in `model/active_cursors/machine.py` that the list depends on."""
-
-    @property
-    def tail_keeps_counts(self) -> bool:
-        """See `Config`."""
-
-    @property
-    def untracked_keeps_position(self) -> bool:
-        """See `Config`."""
-
-    @property
-    def add_keeps_pending_removal(self) -> bool:
-        """See `Config`."""
-
-    @property
-    def readd_keeps_object(self) -> str:
-        """See `Config`."""
-
-    @property
-    def drops_removed_nodes(self) -> bool:
-        """See `Config`."""
-
-    @property
-    def removals_before_cleanup(self) -> int:
-        """See `Config`."""
+if TYPE_CHECKING:
+    from model.active_cursors.machine import Config
 
 
 @record
@@ -187,7 +162,7 @@ def removal_cancelled(s: CursorList, node: Node) -> CursorList:
 
 
 def added(
-    rules: ListRules, s: CursorList, old_object: int | None, cursor: int, object: int, position: Position | None
+    rules: Config, s: CursorList, old_object: int | None, cursor: int, object: int, position: Position | None
 ) -> tuple[CursorList, int]:
     """`add`: returns the list, and the cursor object that the name then refers to.
 
@@ -211,7 +186,7 @@ def added(
 
 
 def added_absent(
-    rules: ListRules, s: CursorList, cursor: int, object: int, position: Position | None
+    rules: Config, s: CursorList, cursor: int, object: int, position: Position | None
 ) -> tuple[CursorList, int]:
     """`add` of an absent name: returns the list, and the cursor object that the name then refers to.
 
@@ -240,7 +215,7 @@ def with_object(s: CursorList, node: Node, object: int) -> tuple[CursorList, Nod
     return with_counters_renumbered(s._replace(updates=updates, removals=removals, unlinked=by_object(s.unlinked))), new
 
 
-def updated(rules: ListRules, s: CursorList, object: int, position: Position | None) -> CursorList:
+def updated(rules: Config, s: CursorList, object: int, position: Position | None) -> CursorList:
     """`updateCursor`: returns the list with a pending update of the node of a cursor.
 
     A position cancels a pending removal. If `position` is None, the removal becomes pending, and a node in the queue of
@@ -259,7 +234,7 @@ def updated(rules: ListRules, s: CursorList, object: int, position: Position | N
     return removal_pending(s, node_of(s, object))
 
 
-def removed(rules: ListRules, s: CursorList, object: int, cursors_left: int) -> CursorList:
+def removed(rules: Config, s: CursorList, object: int, cursors_left: int) -> CursorList:
     """`removeCursor`: returns the list with a pending removal, if the node has a position.
 
     A node without a position is not in the list. A node in the queue of pending updates stays there until the next
@@ -352,15 +327,10 @@ class Flush:
         return with_counters_renumbered(CursorList(tuple(linked), present, (), (), tuple(self.counts), self.tracked))
 
 
-def is_flushed(s: CursorList) -> bool:
-    """Returns whether nothing is pending."""
-    return not s.removals and not s.updates
-
-
-def flushed(rules: ListRules, s: CursorList) -> CursorList:
+def flushed(rules: Config, s: CursorList) -> CursorList:
     """`processPendingPositions`: returns the list after all pending updates and removals."""
     s = s if s.removed == 0 else s._replace(removed=0)
-    if is_flushed(s):
+    if not s.removals and not s.updates:
         return s
     if len(s.updates) >= s.tracked // 2:
         return rebuilt(rules, s)
@@ -373,7 +343,7 @@ def flushed(rules: ListRules, s: CursorList) -> CursorList:
     return flush.list()
 
 
-def rebuilt(rules: ListRules, s: CursorList) -> CursorList:
+def rebuilt(rules: Config, s: CursorList) -> CursorList:
     """`rebuildEntireList`: returns the list with every present node that has a position and no pending removal.
 
     The nodes are sorted by position, and at equal positions by name. Pulsar keeps nodes at equal positions in the
@@ -396,7 +366,7 @@ def rebuilt(rules: ListRules, s: CursorList) -> CursorList:
     return with_counters_renumbered(CursorList(tuple(linked), by_object(unlinked), (), (), tuple(counts), len(linked)))
 
 
-def unlink(rules: ListRules, flush: Flush, object: int) -> None:
+def unlink(rules: Config, flush: Flush, object: int) -> None:
     """`removeNodeFromList`: removes a node from the list; its group and all later groups no longer count it."""
     index = flush.index_of(object)
     flush.tracked -= 1
@@ -410,7 +380,7 @@ def unlink(rules: ListRules, flush: Flush, object: int) -> None:
     flush.unlinked.append(untracked(rules, node))
 
 
-def untracked(rules: ListRules, node: Node) -> Node:
+def untracked(rules: Config, node: Node) -> Node:
     """Returns a node after it left the list: without position and counter, except with `untracked_keeps_position`."""
     if rules.untracked_keeps_position:
         return node._replace(removing=False)
@@ -423,7 +393,7 @@ def detach_list(flush: Flush, object: int) -> None:
     flush.linked = []
 
 
-def apply_update(rules: ListRules, flush: Flush, node: Node) -> None:
+def apply_update(rules: Config, flush: Flush, node: Node) -> None:
     """Applies the pending update of a node: inserts or moves the node; does nothing if its position is unchanged."""
     index, position = flush.index_of(node.object), node.pending
     assert position is not None
@@ -467,7 +437,7 @@ def fits(flush: Flush, index: int, position: Position) -> bool:
     return is_after_previous and (index + 1 == len(flush.linked) or position <= position_of(flush.linked[index + 1]))
 
 
-def move_in_place(rules: ListRules, flush: Flush, index: int, position: Position) -> None:
+def move_in_place(rules: Config, flush: Flush, index: int, position: Position) -> None:
     """Gives a new position to a node that passes no other node. The node joins a neighbour's group or forms its own.
 
     With `tail_keeps_counts`, the counters do not change if the node is the tail, although the tail may leave a shared
