@@ -25,7 +25,7 @@ class ExitCode(IntEnum):
     FOUND = 1  # `Result.found`: for example a finding, a surviving mutant, or a coverage goal that was not reached
     WRONG = 2  # a wrong command or wrong input
     DEFECT = 3  # brokerproof itself failed
-    STOPPED = 130  # interrupted from the keyboard
+    STOPPED = 130  # interrupted from the keyboard; `client` and `sut`: also terminated by a signal
 
 
 class Record(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

@@ -32,7 +32,6 @@ from fuzz.report.text import change_text, first_sentence, outcome_text, rule_tex
 from fuzz.run.coverage import Total
 from fuzz.subject import Subject, introduction_of, module_of
 from fuzz.target import Second
-from invariants.properties import Property
 
 _CODE = re.compile(r"`([^`]+)`")
 INK, RED, BLUE = "#1d2733", "#c62828", "#1f5f99"
@@ -132,7 +131,7 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
         "goals": [
             {"name": p.name, "guarantee": p.guarantee, "seed": reached.get(p.name)}
             for p in subject.properties
-            if p.kind == "sometimes" and _is_expected(p, configs)
+            if p.kind == "sometimes" and any(p.given(cfg) for cfg in configs)
         ],
         "guidance": dict(subject.guidance),
         "always": [p for p in subject.properties if p.kind == "always"],
@@ -176,11 +175,6 @@ def _action(subject: Subject, name: str, taken: int, refused: int, steps: int) -
         "is_called": is_called,
         "fault": action.fault,
     }
-
-
-def _is_expected(p: Property, configs: Sequence[Any]) -> bool:
-    """Returns whether a coverage goal applies to one of the configs of the campaign's first seeds."""
-    return any(p.given(cfg) for cfg in configs)
 
 
 # ---- figures ------------------------------------------------------------------------------------------

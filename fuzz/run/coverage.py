@@ -56,10 +56,6 @@ class Coverage:
         self.traces = 0
         self.steps = 0
 
-    def taken(self, action: int) -> int:
-        """Returns the number of times that an action was taken, refusals included. `action` is its index."""
-        return sum(self.pairs[action :: len(self.actions)])
-
     def rows(self) -> Iterator[Row]:
         """Yields the coverage as rows of a table, in a fixed order."""
         names = [*self.actions, ""]

@@ -55,9 +55,8 @@ class Hello(NamedTuple):
     def restricted(self, subject: Subject) -> Subject:
         """Returns the subject, restricted to the program's actions. Only the program's settings get drawn values.
 
-        Weights, swarms and weights of a situation are left out if every remaining action could have the weight 0 with
-        them. Raises BadValue for an action, setting or field that the subject does not have, or if no action is
-        left.
+        Weights, swarms and situations that could give every remaining action the weight 0 are left out. Raises BadValue
+        for an action, setting or field that the subject does not have, or if no action is left.
         """
         machine: Machine[Any, Any] = copy.copy(subject.machine)
         cfg = machine.configure({})

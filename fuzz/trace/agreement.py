@@ -163,8 +163,8 @@ class Replayer:
             known += deviations
             mismatch = self.first_mismatch(trace, self._with_deviations(base, trace, known))
         if self.mapping.fold is not None:
-            # `fold` itself explains some mismatches by deviations, and `first_mismatch` passes over these. Add the
-            # first one of each deviation: the dict keeps the last value of a key, so the mismatches are reversed
+            # `first_mismatch` passes over the mismatches that `fold` explains by a deviation. Of each such deviation,
+            # the first mismatch is added: the dict keeps the last value of a key, so the mismatches are reversed
             with watchdog(time_limit(len(trace.operations))):
                 named = [m for m in self.mismatches(trace, base) if m.known_deviation is not None]
             replayed.mismatches += {m.known_deviation: m for m in reversed(named)}.values()
