@@ -246,6 +246,15 @@ def test_a_consumer_is_waited_for_until_it_grants_permits() -> None:
     assert driver.brokers.is_met("consumers", 1)
 
 
+def test_an_ack_with_a_request_id_gets_a_receipt() -> None:
+    driver, client = Driver(0), Client(0, 1)
+    driver.command(client, Type.SUBSCRIBE, topic=TOPIC, subscription="s", type=0, consumer_id=3, request_id=0)
+    for about in ({"consumer_id": 3}, {"consumer_id": 4, "request_id": 5}, {"consumer_id": 3, "request_id": 6}):
+        driver.command(client, Type.ACK, ack_type=0, message_id=[{"ledger": 9, "entry": 9}], **about)
+    receipts = [each.ACK_RESPONSE for each in client.received if each.type == Type.ACK_RESPONSE]
+    assert [(each.consumer_id, each.request_id) for each in receipts] == [(3, 6)]
+
+
 def test_no_order_is_in_force_after_the_end_of_orders() -> None:
     """Three orders end: to hold the answer of a SEEK back, to answer a SUBSCRIBE late, to deliver with an ack set."""
     driver, client = Driver(0), Client(0, 1)

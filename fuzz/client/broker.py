@@ -15,6 +15,7 @@ import time
 import traceback
 from typing import Any
 
+from fuzz.client.cluster import NotAnswered
 from fuzz.client.orders import Ordered
 from fuzz.client.wire import BadFrame, Type, command_of, frame, frames
 from fuzz.platform.json import from_json, to_json
@@ -43,13 +44,13 @@ class Link(asyncio.Protocol):
         """Registers the connection, and binds it to the cluster of the running schedule."""
         self.transport = transport
         self.cluster = self.server.cluster
-        self.number = self.server.register(self)
+        self.server.register(self)
 
     def data_received(self, data: bytes) -> None:
         """Answers the commands that have arrived in full. All replies are sent in one write.
 
-        Ignores the commands of a connection that `do_reset` or `do_drop` has ended. Bytes that break the protocol, and
-        exceptions of this process, are noted and end the connection.
+        Ignores the commands of a connection that `do_reset` or `do_drop` has ended. Bytes that break the protocol,
+        commands that the brokers do not answer, and exceptions of this process are noted and end the connection.
         """
         self.buffer += data
         try:
@@ -60,10 +61,13 @@ class Link(asyncio.Protocol):
                         self.server.observe_pong(self)
         except BadFrame as problem:
             self.server.complain(f"the client sent {problem}")
-            self.transport.abort()
+            self.server.end(self)
+        except NotAnswered as problem:
+            self.server.not_answered.append(str(problem))
+            self.server.end(self)
         except Exception:
             self.server.failures.append(traceback.format_exc())
-            self.transport.abort()
+            self.server.end(self)
         self.server.flush()
 
     def connection_lost(self, _: Exception | None) -> None:
@@ -94,6 +98,7 @@ class Server:
         self.links: dict[int, Link] = {}  # by `Link.number`
         self.dirty: list[Link] = []  # connections with commands to be written
         self.problems: list[str] = []  # how the client broke the protocol
+        self.not_answered: list[str] = []  # commands since the last report that the brokers do not answer
         self.failures: list[str] = []  # exceptions in this process since the last report
         #: the largest lateness (`_ping`) of this process and of the client's network thread since the reset, in seconds
         self.lateness = 0.0
@@ -117,16 +122,19 @@ class Server:
         """The addresses as `pulsar://` URLs."""
         return [f"pulsar://127.0.0.1:{port}" for port in self.ports]
 
-    def register(self, link: Link) -> int:
-        """Registers a connection and returns its number.
-
-        Ends the connection if there is no cluster, or if it exceeds `_MOST_CONNECTIONS`.
-        """
+    def register(self, link: Link) -> None:
+        """Numbers a connection. Ends it if there is no cluster, or if it exceeds `_MOST_CONNECTIONS`."""
         self._count += 1
+        link.number = self._count
         self.links[self._count] = link
         if self.cluster is None or self._count > _MOST_CONNECTIONS:
-            link.transport.abort()
-        return self._count
+            self.end(link)
+
+    def end(self, link: Link) -> None:
+        """Ends a connection. The cluster records that a broker ended it, not the client."""
+        if self.cluster is not None:
+            self.cluster.may_end.add(link.number)
+        link.transport.abort()
 
     def complain(self, problem: str) -> None:
         """Notes that the client broke the protocol."""
@@ -263,17 +271,25 @@ class Server:
             self.listeners[broker] = await loop.create_server(lambda: Link(self, broker), "127.0.0.1", port)
 
     def do_report(self) -> dict[str, Any]:
-        """Returns `Ordered.report` with three more keys.
+        """Returns `Ordered.report` with four more keys.
 
-        problems    how the client broke the protocol
-        failures    exceptions in this process; each is reported once
-        lateness    the largest lateness of this process and of the client's network thread, in seconds (`_ping`)
+        problems      how the client broke the protocol
+        not_answered  commands that the brokers do not answer; each is reported once
+        failures      exceptions in this process; each is reported once
+        lateness      the largest lateness of this process and of the client's network thread, in seconds (`_ping`)
         """
         assert self.cluster is not None, "reset comes first"
         failures, self.failures = self.failures, []
+        not_answered, self.not_answered = self.not_answered, []
         waiting = [time.monotonic() - link.pinged_at for link in self.links.values() if link.pinged_at is not None]
         lateness = max([self.lateness, *waiting])
-        return {**self.cluster.report(), "problems": self.problems, "failures": failures, "lateness": lateness}
+        return {
+            **self.cluster.report(),
+            "problems": self.problems,
+            "not_answered": not_answered,
+            "failures": failures,
+            "lateness": lateness,
+        }
 
 
 async def serve() -> None:

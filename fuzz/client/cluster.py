@@ -31,6 +31,10 @@ _REDIRECT, _CONNECT, _FAILED = 0, 1, 2  # values of the field `response` in LOOK
 _REFUSALS = (Answer.REFUSE, Answer.FAIL, Answer.SILENT, Answer.ERROR)
 
 
+class NotAnswered(Exception):
+    """These brokers have no answer to a command, such as those for schemas and transactions."""
+
+
 class Cluster:
     """The brokers, their topics, and a record of what happened."""
 
@@ -84,7 +88,9 @@ class Cluster:
         }
 
     def handle(self, connection: Connection, command: Any, message: bytes) -> None:
-        """Sends the late replies, then answers a command."""
+        """Sends the late replies, then answers a command. Raises NotAnswered for a command without an answer here."""
+        if command.type not in self._handlers:
+            raise NotAnswered(f"the client sent a command of type {command.type}, which these brokers do not answer")
         self._send_late_replies()
         kind = Type(command.type)
         self.counts[kind.name] += 1

@@ -80,6 +80,8 @@ class Consumers(Cluster):
         if body.HasField("validation_error"):
             about["validation_error"] = body.validation_error
         self._note(connection, "ACK", about)
+        if found is not None and body.HasField("request_id"):  # the client asks for a receipt of the ack
+            connection.send(command_of(Type.ACK_RESPONSE, consumer_id=body.consumer_id, request_id=body.request_id))
 
     def _redeliver(self, connection: Connection, body: Any, _: bytes) -> None:
         ids = ids_of(body.message_ids)

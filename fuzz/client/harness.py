@@ -60,7 +60,7 @@ class HarnessFailed(RuntimeError):
 
 
 class DriverFailed(HarnessFailed):
-    """The driver did not answer hello, or it reports that it cannot execute a request."""
+    """The driver did not answer hello, cannot execute a request, or its client sent what the brokers do not answer."""
 
 
 def _start(command: Sequence[str]) -> Link:
@@ -119,7 +119,8 @@ class Harness:
     def broker(self, do: str, **arguments: Any) -> Any:
         """Sends a request to the brokers. Returns the reply.
 
-        Raises HarnessFailed if the brokers have ended or do not reply in time, or if the reply says that they failed.
+        Raises HarnessFailed if the brokers have ended or do not reply in time, or if the reply says that they failed,
+        and DriverFailed if it says that the client sent a command that they do not answer.
         """
         try:
             seconds = _GRACE_SECONDS + float(arguments.get("seconds", 0.0))
@@ -128,6 +129,8 @@ class Harness:
             raise HarnessFailed(f"brokers, {do}: {problem}") from None
         if isinstance(reply, dict) and (reply.get("broker_failed") or reply.get("failures")):
             raise HarnessFailed(f"{do}: {reply.get('broker_failed') or reply['failures'][0]}")
+        if isinstance(reply, dict) and reply.get("not_answered"):
+            raise DriverFailed(reply["not_answered"][0])
         return reply
 
     def client(self, do: str, *, limit: float = 5.0, **arguments: Any) -> Any:
