@@ -194,6 +194,20 @@ def test_partial_cache_hit_that_is_read_again_may_join_a_read() -> None:
     assert count_follows_deliveries_to_come.holds(TWO_KINDS, s, event, after)
 
 
+@pytest.mark.parametrize("order", [(3, 4), (4, 3)])
+def test_joined_range_of_partial_cache_hit_fails_before_the_hit_is_read_again(order: tuple[int, int]) -> None:
+    """A gap of the hit has failed. Another one has joined two storage reads, of which one fails: its copies are released."""
+    cfg = SHARED._replace(grace_ms=0)
+    adding, cached = [("add_entry",)] * 3, [("connect", 0, 0), ("add_entry",), ("disconnect", 0, 0)]
+    s = run(cfg, *adding[:2], *cached, *adding, ("connect", 0, 0), ("seek", 1, Position(0, 4)), ("connect", 1, 0))
+    s = run(cfg, ("flow", 1, 0, 1), ("flow", 0, 0, 10), ("read_more_entries", 1), ("read_more_entries", 0), s=s)
+    s = run(cfg, ("complete_storage_read", 1, False), s=s)
+    for number in order:
+        before, (s, event) = s, answered_with(cfg, s, number)
+        assert count_follows_deliveries_to_come.holds(cfg, before, event, s)
+        assert count_of_entry_from_storage_equals_deliveries_to_come.holds(cfg, before, event, s)
+
+
 def test_read_that_joined_a_storage_read_and_was_passed_by_mark_delete_is_not_counted() -> None:
     """Two cursors read entries 0 and 1 by one storage read. The mark-delete position of the second one passes entry 0."""
     cfg = SHARED._replace(grace_ms=0)

@@ -113,18 +113,22 @@ def positions_of_answer(before: State, event: Event) -> set[Position]:
     return set() if read is None else {Position(read.ledger, i) for i in range(read.first, read.last + 1)}
 
 
-def positions_read_again(before: State, after: State) -> set[Position]:
-    """Returns the positions of the partial cache hits (parts of the kind "mixed") that a step reads again as a whole.
+def positions_released(before: State, after: State) -> set[Position]:
+    """Returns the positions of the ranges whose copies a pending request releases in a step, to read them again.
 
-    A gap of such a part has failed, and its last read has been answered: the request releases its copies of the part,
-    and now awaits a storage read of the whole range, or has joined an outstanding one.
+    partial cache hit   a gap of the part ("mixed") has failed, and its last read has been answered: the request
+                        releases its copies of the part, and awaits or joins a storage read of the whole range
+    joined range        a storage read of the part ("joined") has failed: the request releases its copies of the
+                        part. It reads the range again when all reads of the partial cache hit are answered that
+                        has the part
     """
     now = {(q.number, part.first, part.last): part.kind for q in after.caches.requests for part in parts_in(q.part)}
+    released = {"mixed": ("awaited", "joined"), "joined": ("failed",)}
     return {
         Position(q.ledger, i)
         for q in before.caches.requests
         for part in parts_in(q.part)
-        if part.kind == "mixed" and now.get((q.number, part.first, part.last)) in ("awaited", "joined")
+        if now.get((q.number, part.first, part.last)) in released.get(part.kind, ())
         for i in range(part.first, part.last + 1)
     }
 
@@ -196,10 +200,10 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
     cursor has a pending request for the entry, but the read position has passed the entry, because the mark-delete
     position did. (2) The entry is in a replay queue, or a replay read waits for the same storage read. (3) An inactive
     cursor has an outstanding normal read, of any entries. (4) The position of an active cursor is after the reader's,
-    and at the entry or before it. (5) The normal read of an active cursor has a pending request for the entry, and
-    gets the entry from the cache or from another storage read. (6) A request reads the range of a partial cache hit
-    again, and the entry is in this range. (7) A read position moves back, because the request of a cancelled normal
-    read fails.
+    and at the entry or before it. (5) The normal read of an active cursor has a pending request for the entry, and gets
+    the entry from the cache or from another storage read. (6) A pending request releases its copies of a range, to read
+    it again (`positions_released`), and the entry is in this range. (7) A read position moves back, because the request
+    of a cancelled normal read fails.
     """
     if isinstance(event.outcome, Refused) or not event.arguments["success"]:
         return True
@@ -225,7 +229,7 @@ def count_of_entry_from_storage_equals_deliveries_to_come(
     now = cached(after)
     return all(
         surplus(after, now[p]) in (0, None)
-        for p in positions_of_answer(before, event) - positions_read_again(before, after)  # case 6
+        for p in positions_of_answer(before, event) - positions_released(before, after)  # case 6
         if p in now and all(is_exact(sub, i, p) for i, sub in enumerate(before.subscriptions))
     )
 
@@ -262,7 +266,7 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
     copy was made, or was evicted and cached again.
 
         storage answers          true if `is_comparable_answer`, except for an entry of the answer, which may get
-                                 another handler, and for an entry of a partial cache hit that is read again
+                                 another handler, and for an entry of `positions_released`
         an entry is put back     true for this entry if the copy of the read shares the count
         a read is discarded      true for an entry of the read whose copy shares the count, if the replay queue keeps
                                  the entry, or if the read position of an active cursor moves back to the entry or
@@ -272,7 +276,7 @@ def is_comparable(before: State, event: Event, after: State, e: Entry) -> bool:
     if event.name == "complete_storage_read":
         if e.position in positions_of_answer(before, event) or not is_comparable_answer(before, event):
             return False
-        return e.position not in positions_read_again(before, after)
+        return e.position not in positions_released(before, after)
     if event.name != "dispatch" or not isinstance(event.outcome, Dispatched):
         return True
     number = event.arguments["subscription"]
