@@ -156,9 +156,9 @@ class Machine(Generic[C, S]):
 
     `name` is the component's name, and `config` the class of its configs. `start` returns the initial state under a
     config. `source` names the proposal that the machine specifies. `java` maps each class of Pulsar that the machine
-    models (the main class first) to those methods of the class that docstrings of actions mention. `history` names the
-    fields of the state that only properties need. No implementation has these fields. (A property can also declare
-    history variables outside the state: `invariants/properties.py`.)
+    models (the main class first) to those of its methods that docstrings of actions may name without the class.
+    `history` names the fields of the state that only properties need. No implementation has these fields. (A property
+    can also declare history variables outside the state: `invariants/properties.py`.)
     """
 
     def __init__(

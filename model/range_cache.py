@@ -8,11 +8,11 @@ be due for requeue: a pass moves it to the tail instead. A reader gets a copy of
 Models `RangeCache`, `RangeCacheRemovalQueue`, `RangeCacheEntryWrapper`, `EntryReadCountHandlerImpl`, and of the manager
 `doEvictToWatermarkWhenOverThreshold`. One step is one call or one pass; in `model/cache_steps`, threads interleave.
 
-The removal queue (`queue`) has a wrapper for each cached entry. A removal by position (`remove_range`,
-`invalidate_ledger`, `clear`) detaches the wrapper: the slot in the queue is None, until a pass or `non_evictable_size`
-drops the slot. The wrapper's value is an `EntryImpl`, like a copy; only `over_release` deallocates the value of a
-cached entry. Entry and copies share the read count: they have one `EntryReadCountHandler`. When an entry leaves the
-cache or gets another handler, its copies become `orphaned_copies`.
+The removal queue (`queue`) has a wrapper for each cached entry that is not in `stash`. A caller that removes the entry
+(`remove_range`, `invalidate_ledger`, `clear`) detaches the wrapper: the slot in the queue is None, until a pass or
+`non_evictable_size` drops the slot. The wrapper's value is an `EntryImpl`, like a copy; only `over_release` deallocates
+the value of a cached entry. Entry and copies share the read count: they have one `EntryReadCountHandler`. When an entry
+leaves the cache or gets another handler, its copies become `orphaned_copies`.
 
     put          adds an entry, with a wrapper at the tail of the queue. If the position is already cached (a duplicate
                  put), adds nothing; with `duplicate_put` "latest_handler", replaces the cached entry's handler
@@ -25,15 +25,14 @@ cache or gets another handler, its copies become `orphaned_copies`.
                  are freed. One pass can visit a requeued entry again
 
 An entry is due for requeue if `accessed` and `extend_ttl_of_recently_accessed` are set, or if it has expected reads (a
-read count of 1 or more) and `requeue_count` is below `max_requeue_times` ("the maximum"). A size pass ignores age,
-except in two designs that were not shipped, for which an entry is expired if it is older than the TTL. With
-`size_pass_requeues_expired` false, a size pass evicts expired entries even if they are due. With `retention` "stash", a
-size pass moves unexpired entries with expected reads to `stash`, and no pass requeues.
+read count above 0) and `requeue_count` is below `max_requeue_times`. A size pass ignores age, except in two unshipped
+designs, where an entry older than the TTL is expired. Without `size_pass_requeues_expired`, it evicts expired entries
+even if due. With `retention` "stash", it moves unexpired entries with expected reads to `stash`; no pass requeues.
 
 Not modelled: cursors (`expected_reads` is an argument: for an added entry, the number of active cursors; for an entry
-read from storage, `getNumberOfCursorsAtSamePositionOrBefore` of the reading cursor); when passes are scheduled; buffers
-and reference counts, except `over_release`; the reuse of wrappers; a defect of the draft with a stash (endless size
-pass); memory (`pinned_bytes` in `model/cache_metrics.py`).
+from storage, `getNumberOfCursorsAtSamePositionOrBefore` of its reader); when passes are scheduled; buffers and
+reference counts, except `over_release`, whose effect on the handler is left out; the reuse of wrappers; an endless size
+pass of the draft with a stash; memory (`model/cache_metrics.py`).
 """
 
 from __future__ import annotations
@@ -364,7 +363,10 @@ def exists(cfg: Config, s: State, cache: Cache, position: Position) -> Step[Stat
 
 @range_cache.action
 def release(cfg: Config, s: State, copy: int, delivered: bool) -> Step[State, Count]:
-    """`EntryImpl.release`: releases a copy and returns its read count, decremented if the copy was delivered."""
+    """`EntryImpl.release`: releases a copy and returns its read count, decremented if the copy was delivered.
+
+    With `undelivered_release_marks_read`, the count is decremented in any case.
+    """
     is_counted = delivered or cfg.undelivered_release_marks_read
     return change_read_count(s, copy, marked_read if is_counted else unchanged, keep_copy=False)
 
@@ -524,8 +526,8 @@ def size_pass(cfg: Config, s: State, bytes_to_free: int) -> Step[State, Removed]
 def evict_to_watermark(cfg: Config, s: State) -> Step[State, Removed]:
     """`doEvictToWatermarkWhenOverThreshold`: if the total exceeds 98 % of `max_bytes`, evicts down to the watermark."""
     total = sum(s.sizes)
-    wanted = watermark.bytes_to_evict(total, cfg.max_bytes, cfg.watermark)  # negative if the watermark is higher
-    if not watermark.is_over_threshold(total, cfg.max_bytes) or wanted <= 0:
+    wanted = watermark.bytes_to_evict(total, cfg.max_bytes, cfg.watermark)
+    if not watermark.is_over_threshold(total, cfg.max_bytes) or wanted <= 0:  # the watermark can be above the trigger
         return s, NOTHING
     return size_pass(cfg, s, wanted)
 
@@ -672,9 +674,7 @@ def observe(cfg: Config, s: State) -> dict[str, object]:
 
 # ---- profiles -----------------------------------------------------------------------------------------
 
-reference = range_cache.profile(
-    "reference", "Apache Pulsar master, 2026-09, with its known defects corrected", Config()
-)
+reference = range_cache.profile("reference", "Pulsar's behaviour with its known defects corrected", Config())
 
 pulsar_2026_07 = range_cache.profile(
     "pulsar-2026-07",

@@ -20,10 +20,10 @@ of a cache is `RangeCache.size`, and the trigger is `evictionTriggerThreshold`.
               freed bytes from the total, at the end of a task that an insert submitted set `evictionInProgress` to null
     look up   find the wrapper; compare its key; set `accessed` without the lock; retain the value, check its position
 
-One step is one access to a shared structure, with these exceptions: `insert` fills a wrapper and maps it;
-`count_in_total` adds to `currentSize` and reads `evictionInProgress`; `schedule` sets `evictionInProgress` and submits
-the task; a visit tests the head and clears `accessed`; `requeue` polls and adds; `retain` retains the value, checks
-it and may release it; `subtract` also clears the range in the map, with `clears_in_bulk`.
+One step is one access to a shared structure, but `insert` fills a wrapper and maps, queues or recycles it; `publish`
+maps or recycles one; `count_in_total` adds to `currentSize` and reads `evictionInProgress`; `schedule` sets
+`evictionInProgress` and submits the task; a visit tests the head and clears `accessed`; `requeue` polls and adds;
+`retain` retains the value, checks it and may release it; `subtract` can clear the range in the map (`clears_in_bulk`).
 
 State: map, removal queue, wrappers, sizes, total, `evictionInProgress`, scheduled tasks, and the program counter of
 each thread (`at`). The locks follow from `at`. A step is refused if the thread is not at this step, if another thread

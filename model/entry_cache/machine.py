@@ -1,11 +1,11 @@
 """The broker's entry cache: `RangeEntryCacheManagerImpl` and `RangeEntryCacheImpl` (PIP-430).
 
 A broker keeps recent entries of its topics in memory, so that subscriptions share them. Each topic has a range cache.
-If the total size of all range caches exceeds a trigger, a task evicts entries until the size is at a watermark. A
-periodic task evicts expired entries, except those that are due for requeue: they stay for longer, for example because
-reads of them are expected. A request to read a range of entries takes those that are cached, and reads the others from
-storage (the bookies). It may also join an outstanding storage read of the same entries. Permits limit the bytes that
-all requests together may hold; a request without permits waits in a queue.
+If the total size of all range caches exceeds a trigger, a task evicts entries down to a watermark. A periodic task
+evicts expired entries, except those that are due for requeue: they stay for longer, for example because reads of them
+are expected. A request to read a range of entries takes those that are cached, and reads the others from storage (the
+bookies). It may also join an outstanding storage read of the same entries. Permits limit the bytes that all requests
+together may hold; a request without permits waits in a queue.
 
 Composed of `model/range_cache.py`, `model/entry_cache/shared_reads.py` (`PendingReadsManager`),
 `model/entry_cache/reads_limiter.py` (`InflightReadsLimiter`) and `model/watermark.py`; `reads.py` and `eviction.py`
@@ -334,7 +334,7 @@ def accepted_entries(r: StorageRead, positions: list[Position]) -> int:
 def fail_next_storage_reads(cfg: Config, s: State, count: Annotated[int, AtLeast(0)]) -> Step[State, None]:
     """Makes the next `count` storage reads fail, and replaces an earlier `count`.
 
-    Rejected with `storage_reads` "queued": there, the argument `success` of `complete_storage_read` makes a read fail.
+    Refused with `storage_reads` "queued": there, the argument `success` of `complete_storage_read` makes a read fail.
     """
     if cfg.storage_reads == "queued":
         return refused(s, "illegal_state", "a queued read fails when it is completed")

@@ -124,8 +124,8 @@ def permits_of(cfg: Config, sub: Subscription, subscription: int) -> int:
 def replay_now(cfg: Config, sub: Subscription, subscription: int, max_entries: int) -> tuple[Position, ...]:
     """`PersistentDispatcherMultipleConsumers.getMessagesToReplayNow`: returns the entries of the next replay read.
 
-    These are the first `max_entries` entries of the replay queue. Key_Shared (`ReplayPositionFilter`): each of them
-    takes a permit of its consumer. Entries whose consumer has no permit left, or whose key is draining, are left out.
+    These are the first `max_entries` entries of the replay queue. Key_Shared (`ReplayPositionFilter`): entries whose
+    consumer has no permit left, or whose key is draining, do not count; each of the others takes a permit.
     """
     if type_of(cfg, subscription) != "key_shared":
         return sub.replay[:max_entries]
@@ -248,9 +248,9 @@ def released(cfg: Config, s: State, entry: ReadEntry) -> State:
 
 
 def put_back(cfg: Config, s: State, subscription: int, entry: ReadEntry) -> State:
-    """`PersistentDispatcherMultipleConsumers.addEntryToReplay`: an entry joins the replay queue.
+    """`PersistentDispatcherMultipleConsumers.addEntryToReplay`: an entry joins the replay queue unless acknowledged.
 
-    With `replay_raises_count`, the count of the entry rises by 1 before the entry is released.
+    With `replay_raises_count`, the count of the entry, acknowledged or not, rises by 1 before the entry is released.
     """
     if cfg.replay_raises_count:
         caches, _ = entry_cache.replay(cache_config(cfg, s.ledgers), s.caches, entry.copy)
