@@ -452,15 +452,15 @@ def only_completed_write_is_durable(cfg: Config, before: State, event: Event, af
     A write in flight that survives a crash is successful. The record that a clean close writes is not checked. If a
     recovery from the metadata store does not read ack sets, those of a record that is stored there are not checked.
     """
-    if event.name == "reopen" or after.durable is before.durable:
+    if event.name == "reopen":
         return True
-    if event.name in (*WRITE_ENDS, "crash") and before.writing is not None:
+    if event.name in (*WRITE_ENDS, "crash") and before.writing is not None and not is_error(event):
         kept = event.outcome.stored if event.name in WRITE_ENDS else event.arguments["write_survives"]
         wanted = before.writing.record if kept else before.durable
         if not cfg.metadata_ack_sets_are_recovered and event.name == "write_fails":
             return after.durable._replace(partial=wanted.partial) == wanted
         return after.durable == wanted
-    return after.durable == before.durable
+    return after.durable is before.durable or after.durable == before.durable
 
 
 @always(batch_acks)
