@@ -36,7 +36,7 @@ from invariants.pending_acks.messages import (
 from invariants.properties import Event, always, eventually
 from model.machine import Failed, Refused
 from model.pending_acks.log_index import Key
-from model.pending_acks.machine import pending_acks
+from model.pending_acks.machine import Effects, pending_acks
 from model.pending_acks.state import Config, LogEntry, LogRecord, PositionAck, Redelivery, State
 
 # ---- memory and the log -------------------------------------------------------------------------------
@@ -134,7 +134,9 @@ def every_request_completes_exactly_once(cfg: Config, before: State, event: Even
     if before.next_request == after.next_request and is_same and before.buffer is after.buffer:
         return not results(event)  # the same requests are open as before
     new = [before.next_request] if after.next_request > before.next_request else []
-    return sorted([*results(event), *open_numbers(after)]) == sorted([*open_numbers(before), *new])
+    replies = event.outcome.replies if isinstance(event.outcome, Effects) else ()
+    completed = [reply.request for reply in replies] or list(results(event))  # twice if there are two replies
+    return sorted([*completed, *open_numbers(after)]) == sorted([*open_numbers(before), *new])
 
 
 @always(pending_acks)
