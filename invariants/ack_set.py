@@ -84,12 +84,14 @@ def update_leaves_other_batches_unchanged(cfg: Config, before: State, event: Eve
     """A call changes only the batch in its arguments.
 
     `open_batch` adds a batch with the next number and without set bits. `recycle` removes its batch, if it is open. No
-    other call adds or removes a batch.
+    other call adds or removes a batch. Only `open_batch` changes the next number.
     """
     if event.name == "open_batch":
         return after == State((*before.batches, Batch(event.outcome, 0)), event.outcome + 1) and (
             event.outcome == before.next_batch
         )
+    if after.next_batch != before.next_batch:
+        return False
     batch = event.arguments["batch"]
     kept = [b.batch for b in after.batches] == [b.batch for b in before.batches]
     # a rejected recycle changes nothing: its batch is not open, so `before` has only other batches

@@ -342,9 +342,10 @@ def ack_set_has_some_but_not_all_messages(cfg: Config, s: State) -> bool:
 def mark_delete_position_is_before_first_undeleted_entry(cfg: Config, s: State) -> bool:
     """The mark-delete position is directly before the first entry that is not deleted, across ledgers.
 
-    No entry that was not added yet is individually deleted.
+    No entry that was not added yet is deleted, individually or by the mark-delete position.
     """
-    return s.acks.deleted & (2 ** (s.acks.first_unacked + 1) - 1) == 0 and s.acks.deleted >> entry_count(s) == 0
+    is_before = s.acks.deleted & (2 ** (s.acks.first_unacked + 1) - 1) == 0
+    return is_before and s.acks.deleted >> entry_count(s) == 0 and s.acks.first_unacked <= entry_count(s)
 
 
 @always(batch_acks)
