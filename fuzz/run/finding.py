@@ -14,7 +14,7 @@ class Kind(StrEnum):
     OUTCOME = "outcome"  # model and second side return different outcomes
     VIEW = "view"  # the second side is in another state than the model
     STRUCTURE = "structure"  # the implementation's own `check` reports a violation
-    LOAD = "load"  # a copy that `load` makes from a `view` of the implementation differs, or changes the original
+    LOAD = "load"  # a copy that `load` makes from a `view` differs, or `view` or the copy changes the original
     PROPERTY = "property"  # an `always` property is violated
     STUTTER = "stutter"  # a refused action of the model returned another state object
     CRASH = "crash"  # an exception of the model, the second side, a property, a goal or the generation of a call
