@@ -534,8 +534,9 @@ RECOVERY = (
 def every_bundle_has_a_running_owner_or_none(cfg: Config, s: State) -> bool:
     """Every bundle is eventually Owned by a running registered broker, or has no owner and is not in flight.
 
-    If no broker runs, nothing is required. The actions in `RECOVERY` are fair, and no broker restarts. In the scope
-    that checks this property, no broker shuts down: without a broker that can lead, a record may stay in flight.
+    If no broker runs, nothing is required. The actions in `RECOVERY` are fair, and no broker restarts. The scope that
+    checks this property has no shutdowns and no splits. If all running brokers shut down, none can lead, and a record
+    may stay in flight. Overrides may repeat a split for ever.
     """
     return not any(at.is_up for at in s.brokers) or not any(
         bundle_state(data) in IN_FLIGHT or (data is not None and data.state == "Owned" and not owner_runs(s, data))

@@ -11,8 +11,8 @@ the bundle in its own view. Variant V0 of the protocol is PIP-307; V1a to V4 are
 Models the parts of `ServiceUnitStateChannelImpl`, `BrokerService`, `PersistentTopic` and `ServerCnx` that take part in
 a transfer, and the clients' `ProducerImpl`, `ConsumerImpl` and `ConnectionHandler`. One step is one record appended or
 applied, one lookup, one command sent, processed or received, one add confirmed, one ledger opened or closed, one
-clean-up of a topic object, or one failure or restart. `state.py` has the state. `model/ownership_channel` has the
-channel. The record Releasing(D, S) has the destination D and the source S.
+clean-up of a topic object, or one failure or restart. `state.py` has the state. The record Releasing(D, S) has the
+destination D and the source S.
 
     transfer     a broker appends Releasing(D, S)
     phase 1      S applies Releasing and fences its topics. Clients stay attached; S ignores their sends and acks. S
@@ -51,7 +51,7 @@ from typing import Any, get_args
 import model.bundle_transfer.clients  # noqa: F401  (it adds the actions to the machine)
 from model.bundle_transfer.state import Config, Variant, bundle_transfer
 
-__all__ = ["bundle_transfer", "merged", "reference"]
+__all__ = ["bundle_transfer", "reference"]
 
 reference = bundle_transfer.profile("reference", "PIP-307 with its known defects repaired", Config())
 
@@ -64,7 +64,7 @@ _MERGED: dict[str, Any] = {
     "load_checks_ownership_again": False,
     "session_loss": "stale",
 }
-merged = bundle_transfer.profile("pulsar-2026-09", "PIP-307 as of master 2026-09", Config(**_MERGED))
+bundle_transfer.profile("pulsar-2026-09", "PIP-307 as of master 2026-09", Config(**_MERGED))
 bundle_transfer.profile(
     "pulsar-2025-04",
     "PIP-307 as of master 2025-04, before later repairs",

@@ -154,12 +154,12 @@ release_3_1 = ownership_channel.profile(
         election_is_rechecked=False,
     ),
 )
-release_3_0_2 = ownership_channel.profile(
+ownership_channel.profile(
     "pulsar-3.0.2",
     "pulsar-3.1.0 with apache/pulsar#21213 and without its repair #21721: the monitor removes every old record",
     release_3_1.config._replace(monitor_removes="any"),
 )
-early = ownership_channel.profile(
+ownership_channel.profile(
     "master-2023-03",
     "master after apache/pulsar#19683 (transfer order) and before #20110: version gaps are rejected",
     release_3_1.config._replace(version_gap="rejected"),
