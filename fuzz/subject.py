@@ -177,6 +177,11 @@ class Subject:
                 return self.domains[key]
         raise BadValue(f"the subject {self.name} has no domain for {action}.{param}")
 
+    def drawn_settings(self, profile_config: Any) -> dict[str, tuple[Any, ...]]:
+        """Returns the settings that traces draw, with their values: those that the profile leaves at their defaults."""
+        defaults = self.machine.config._field_defaults
+        return {name: v for name, v in self.settings.items() if getattr(profile_config, name) == defaults[name]}
+
 
 def subject_names(*, without_canaries: bool = False) -> list[str]:
     """Returns the names of all subjects, or of all but the canaries, in alphabetical order."""

@@ -61,9 +61,7 @@ class Target:
         """
         other = self.other_config
         if other is not None:
-            defaults = self.subject.machine.config._field_defaults
-            settings = [name for name in self.subject.settings if getattr(other, name) == defaults[name]]
-            other = other._replace(**{name: getattr(config, name) for name in settings})
+            other = other._replace(**{name: getattr(config, name) for name in self.subject.drawn_settings(other)})
         return replace(self, config=config, other_config=other)
 
 

@@ -23,7 +23,7 @@ from fuzz.run.finding import Finding
 from fuzz.run.lockstep import Lockstep
 from fuzz.run.replay import replay
 from fuzz.run.shrink import shortest, shrink
-from fuzz.run.watchdog import watchdog
+from fuzz.run.watchdog import Hang, watchdog
 from fuzz.seeding import find_mutant, mutants_of, seed_bug
 from fuzz.subject import Subject, find_profile, find_subject
 from fuzz.target import Target, resolve
@@ -176,6 +176,29 @@ def test_a_trace_ends_where_another_call_shows_the_cause() -> None:
     assert finding is not None
     assert finding.calls[-1].action == "time_pass"
     assert shrink(target, finding).calls == (("clear", (0,)),)
+
+
+def test_settings_of_the_profile_stay() -> None:
+    """A trace draws only settings that the profile leaves at their defaults, and shrinking changes only these."""
+    target = resolve("batch_acks", "pulsar-4.0")
+    finding = Lockstep(target).run(5)
+    assert finding is not None
+    short, drawn = shrink(target, finding, budget_steps=6000), target.subject.drawn_settings(target.config)
+    assert short.config == target.config._replace(**{name: getattr(short.config, name) for name in drawn})
+    assert short.config != finding.config
+
+
+def test_a_candidate_whose_implementation_cannot_be_made_in_time_is_no_counterexample(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def hangs(*_: Any) -> Any:
+        raise Hang(1.0)
+
+    target = seeded("clear-reports-size-before-clearing")
+    [finding] = findings(target, most=1)
+    for engine in ("shrink", "replay"):
+        monkeypatch.setattr(f"fuzz.run.{engine}.Pair", hangs)
+    assert shrink(target, finding).cause == finding.cause
 
 
 def test_a_later_seed_gives_a_shorter_trace_with_the_same_cause() -> None:

@@ -286,8 +286,7 @@ def plan_trace(subject: Subject, profile_config: Any, seed: int, steps: int | No
     """
     rng = random.Random(seed)  # noqa: S311
     drawn: dict[str, Any] = {name: values[int(rng.random() * len(values))] for name, values in subject.settings.items()}
-    defaults = subject.machine.config._field_defaults
-    drawn = {name: value for name, value in drawn.items() if getattr(profile_config, name) == defaults[name]}
+    drawn = {name: drawn[name] for name in subject.drawn_settings(profile_config)}
     swarms = ["", *subject.swarms]
     swarm = swarms[int(rng.random() * len(swarms))]
     wide, bursts, is_long = [seed % divisor in remainders for divisor, remainders in (_WIDE, _BURSTS, _LONG)]

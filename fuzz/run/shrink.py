@@ -96,6 +96,8 @@ class Shrinker:
         self.hang_seconds = _HANG_SECONDS_OF_A_HANG if finding.cause.kind is Kind.HANG else HANG_SECONDS
         #: action -> its index in the machine's order
         self.order_of = {name: i for i, name in enumerate(subject.machine.actions)}
+        #: the settings that may change: another value of a setting of the profile would show something else
+        self.settings = subject.drawn_settings(target.config)
         self.tried: set[Candidate] = set()
         self.original = finding
         #: the last accepted counterexample, as a finding and as a candidate
@@ -173,7 +175,7 @@ class Shrinker:
                     if difference is not None:
                         return Finding(candidate.config, tuple(calls), difference, self.seed)
         except Hang:  # the replay says whether the candidate hangs again, and at which call
-            if self.steps_left > 0:
+            if calls and self.steps_left > 0:
                 return replay(target, calls, seed=self.seed, hang_seconds=self.hang_seconds, skipped=self.skipped)
         if self.steps_left <= 0:
             raise _BudgetExhausted
@@ -312,7 +314,7 @@ class Shrinker:
 
     def _simplify(self) -> None:
         """Simplifies the settings, then values in all calls, then the arguments of each call."""
-        for name, values in self.subject.settings.items():
+        for name, values in self.settings.items():
             any(self._accept(c) for c in self._simpler_setting(name, values))  # ends at the first that is accepted
         while any(self._accept(c) for c in self._renamed()):
             pass
@@ -326,8 +328,8 @@ class Shrinker:
     def _simpler_setting(self, name: str, values: tuple[Any, ...]) -> Iterator[Candidate]:
         """Yields candidates with a simpler value of a setting: an earlier one of `values`.
 
-        If `values` lacks the setting's value (a wide value, or one that the profile sets), yields all `values`, and
-        copies of the value with a smaller integer.
+        If `values` lacks the setting's value, a wide one, yields all `values`, and copies of the value with a smaller
+        integer.
         """
         now = getattr(self.candidate.config, name)
         others = (
@@ -443,7 +445,7 @@ class Shrinker:
 
     def _other_settings(self, base: Candidate) -> Iterator[Candidate]:
         """Yields candidates with another value of one setting. This can save an action that changes the setting."""
-        for name, values in self.subject.settings.items():
+        for name, values in self.settings.items():
             for value in values:
                 if value != getattr(base.config, name):
                     yield base._replace(config=base.config._replace(**{name: value}))
