@@ -303,7 +303,7 @@ def recovered_entry(e: Entry, deletes_indexes: bool) -> Entry:
     return Entry(e.batch, undeleted_in(e) if deletes_indexes else e.batch, 0)
 
 
-def records_of(store: Store) -> int:
+def undeleted_records(store: Store) -> int:
     """Returns the number of undeleted records in the log of a store."""
     return sum([undeleted_in(e) for ledger in store.ledgers for e in ledger.entries])
 
@@ -319,7 +319,7 @@ def open_store(cfg: Config, s: State, store: StoreName, broker: BrokerName) -> S
     after = opened(cfg, s, store, broker)
     if after is None:
         return s, Failed("unsupported", "an old broker cannot read a batch")
-    return after, records_of(after.stores[store])
+    return after, undeleted_records(after.stores[store])
 
 
 @txn_rollout.action
@@ -345,7 +345,7 @@ def reopen_stores(cfg: Config, s: State) -> Step[State, int]:
         after = opened(cfg, s, store, owner or 0)  # None, a closed store: broker 0
         has_failed = has_failed or after is None
         s = s if after is None else after
-        count += 0 if after is None else records_of(s.stores[store])
+        count += 0 if after is None else undeleted_records(s.stores[store])
     return s, Failed("unsupported", "an old broker cannot read a batch") if has_failed else count
 
 

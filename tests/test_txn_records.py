@@ -10,12 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from impl.txn_writer.records import (
-    ACK_TYPES,
     HEADER,
     MAGIC,
-    OPS,
-    PENDING_ACK_OPS,
-    STATUSES,
     BadEntry,
     Entry,
     PendingAck,
@@ -33,6 +29,7 @@ from impl.txn_writer.records import (
     record_size,
 )
 from model.machine import BadValue
+from model.txn_writer.wire import ENUMS
 
 TOP = (1 << 64) - 1
 
@@ -52,12 +49,12 @@ ACK_BYTES = bytes.fromhex("0801 1000 1803 2000 2a11 0807 1009 18feffffffffffffff
 numbers = st.one_of(st.integers(0, 300), st.sampled_from([(1 << 63) - 1, 1 << 63, TOP]), st.integers(0, TOP))
 int64s = st.one_of(st.sampled_from([-(1 << 63), -1, 0, (1 << 63) - 1]), st.integers(-(1 << 63), (1 << 63) - 1))
 strings = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
-statuses = st.sampled_from(STATUSES)
+statuses = st.sampled_from(list(ENUMS["TxnStatus"]))
 
 
 @st.composite
 def transaction_records(draw: Any) -> TransactionRecord:
-    op = draw(st.sampled_from(OPS))
+    op = draw(st.sampled_from(list(ENUMS["TransactionMetadataOp"])))
     maybe = st.none() | numbers
     return TransactionRecord(
         op,
@@ -84,8 +81,8 @@ positions = st.builds(
 )
 pending_ack_records = st.builds(
     PendingAckRecord,
-    st.sampled_from(PENDING_ACK_OPS),
-    st.sampled_from(ACK_TYPES),
+    st.sampled_from(list(ENUMS["PendingAckOp"])),
+    st.sampled_from(list(ENUMS["AckType"])),
     numbers,
     numbers,
     st.lists(positions, max_size=3).map(tuple),

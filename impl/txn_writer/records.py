@@ -1,7 +1,7 @@
 """Codec for records and entries of the transaction log and of the pending-ack store (PIP-160).
 
-A record is one protobuf message about one transaction: `TransactionMetadataEntry` or `PendingAckMetadataEntry`. A
-ledger entry holds records in one of two forms:
+A record is one protobuf message about one transaction: `TransactionMetadataEntry` or `PendingAckMetadataEntry`. The
+values of their enumerations are those of `ENUMS`. A ledger entry holds records in one of two forms:
 
     plain    the protobuf bytes of one record; the only form that brokers before PIP-160 write and read
     batched  magic 0x0e01 and version 1 (two bytes each, big-endian), then one message with all records of the batch
@@ -37,11 +37,6 @@ from impl.txn_writer.schema import CLASSES
 from model.machine import BadValue
 from model.txn_writer.wire import BATCH_FIELD, ENUMS, HEADER, MAGIC, MESSAGES, VERSION
 
-OPS = tuple(ENUMS["TransactionMetadataOp"])
-STATUSES = tuple(ENUMS["TxnStatus"])
-PENDING_ACK_OPS = tuple(ENUMS["PendingAckOp"])
-ACK_TYPES = tuple(ENUMS["AckType"])
-
 
 class BadEntry(BadValue):
     """Bytes that are not an entry, or a record that cannot be serialised. The message is one line."""
@@ -60,10 +55,10 @@ class TransactionRecord(NamedTuple):
     NEW requires `timeout_ms` and `start_time`, UPDATE requires both statuses: replay reads them.
     """
 
-    op: str  # one of OPS
+    op: str  # `TransactionMetadataOp`
     txnid_least_bits: int = 0  # the transaction id within its coordinator
     txnid_most_bits: int = 0  # the coordinator id
-    expected_status: str | None = None  # one of STATUSES
+    expected_status: str | None = None  # `TxnStatus`
     new_status: str | None = None
     partitions: tuple[str, ...] = ()
     subscriptions: tuple[Subscription, ...] = ()
@@ -86,8 +81,8 @@ class PendingAck(NamedTuple):
 class PendingAckRecord(NamedTuple):
     """A `PendingAckMetadataEntry` of the pending-ack store of a subscription. Only an ACK has positions."""
 
-    op: str  # one of PENDING_ACK_OPS
-    ack_type: str  # one of ACK_TYPES
+    op: str  # `PendingAckOp`
+    ack_type: str  # `AckType`
     txnid_least_bits: int
     txnid_most_bits: int
     positions: tuple[PendingAck, ...] = ()

@@ -6,7 +6,7 @@ Models the id handling of the Java client's `NegativeAcksTracker` and
 
     plain id      ledger and entry; the tracker drops partition and batch index
     retained id   an id that the tracker keeps for an entry: by default, if the id is traced or of a chunked message.
-                  The next redelivery of the entry has this id, and the tracker drops the id. Without a retained id, a
+                  The next redelivery of the entry has this id; then the tracker drops it. Without a retained id, a
                   redelivery has the plain id
     chunks        when the last chunk of a chunked message is redelivered, all chunks of the message are redelivered,
                   and the message is removed from `unAckedChunkedMessageIdSequenceMap`

@@ -222,7 +222,6 @@ class Effects(NamedTuple):
     writes: tuple[Write, ...] = ()
     callbacks: tuple[Callback, ...] = ()
     flushes: tuple[Flush, ...] = ()
-    #: number of close futures that this step completes, also the future of the first `close` if it is complete on
-    #: return. A later `close` may return a future that is already complete, which is not counted
+    #: number of close futures that this step completes. A later `close` that returns a complete future counts none
     closed: int = 0
     thrown: bool = False  # the call threw an exception
