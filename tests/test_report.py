@@ -32,7 +32,7 @@ from fuzz.report.finding import known_defect, parse_trace, related_defect
 from fuzz.report.in_pulsar import java_of
 from fuzz.report.records import ExplainedFinding
 from fuzz.report.sequence import charts, sequence_chart
-from fuzz.report.terminal import show_findings
+from fuzz.report.terminal import show_explanation, show_findings
 from fuzz.report.text import first_sentence
 from fuzz.report.why import why
 from fuzz.run.call import Call
@@ -310,6 +310,9 @@ def test_a_hang_is_explained_and_reproduced(monkeypatch: pytest.MonkeyPatch) -> 
     assert (explanation.kind, [step.action for step in explanation.steps]) == ("hang", ["clear"])
     assert replay_command._is_cause(trace, mismatch)
     assert mismatch.message == f"the replay did not end within {time_limit(1):g} s of processor time"
+    console = Console(record=True, file=io.StringIO(), width=200)
+    show_explanation(console, explanation, mismatch.message)
+    assert f" actual  {mismatch.message}\n" in console.export_text()
 
 
 def test_a_difference_of_outcomes_shows_no_condition_of_a_property(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -652,6 +655,9 @@ def test_a_finding_of_the_transfer_is_drawn_with_its_last_step_in_red() -> None:
     assert {name for arrow in arrows for name in (arrow.source, arrow.target)} <= first.explanation.actors.keys()
     assert 'class="t' in drawn.splitlines()[-2]
     assert " bad" in drawn.splitlines()[-2]
+    without_arrow = msgspec.structs.replace(first.explanation.steps[-1], arrow=None)
+    more = msgspec.structs.replace(first.explanation, steps=[*first.explanation.steps, without_arrow])
+    assert " bad" not in sequence_chart(more).splitlines()[-2], "an earlier step is not the failing one"
 
 
 def test_a_component_without_chart_is_not_drawn(tmp_path: Path, shipped: Ran) -> None:

@@ -170,7 +170,7 @@ def show(console: Console, result: ExploreResult) -> None:
     """Prints the violations step by step, then what was visited and what the bounds exclude."""
     for each in result.violations:
         console.print(f"[bold red]violated[/]  [bold]{escape(each.cause)}[/]  {each.length} steps")
-        show_explanation(console, each.explanation)
+        show_explanation(console, each.explanation, each.message)
         console.print(f"  {'replay':>11}  brokerproof replay {escape(each.trace)}")
         console.print()
     verdict = "visited" if result.violations else "exhausted"

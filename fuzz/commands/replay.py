@@ -256,7 +256,7 @@ def _show_difference(console: Console, row: DifferenceRow) -> None:
     where = f"{row.trace}, line {row.line}: {row.op}, {', '.join(row.fields)}"
     console.print(f"[bold red]{'reproduced' if row.reproduced else 'differs'}[/] {escape(where)}")
     if row.explanation is not None and row.explanation.kind is not None:
-        show_explanation(console, row.explanation)
+        show_explanation(console, row.explanation, row.message)
         return
     for each in row.before:
         arguments = ", ".join(f"{k}={text_of(v)}" for k, v in each.args.items())

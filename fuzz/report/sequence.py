@@ -55,8 +55,9 @@ def sequence_chart(explanation: Explanation) -> str:
         f'<rect width="{width}" height="{height}" fill="#fff"/>',
         *_lifelines([explanation.actors[name] for name in names], height),
     ]
+    failing = len(explanation.steps) if explanation.kind is not None else None
     for at, row in enumerate(rows):
-        lines += _arrow(row, HEAD + ROW * at + 18, is_last=at == len(rows) - 1 and explanation.kind is not None)
+        lines += _arrow(row, HEAD + ROW * at + 18, is_last=row.number == failing)
     return "\n".join([*lines, "</svg>"]) + "\n"
 
 
@@ -79,7 +80,7 @@ def _lifelines(headings: Sequence[str], height: int) -> list[str]:
 def _arrow(row: _Row, y: int, is_last: bool) -> list[str]:
     """Returns the arrow of a step, or a loop at one lifeline.
 
-    Faults, failed steps, and the last arrow of a finding (`is_last`) are red. Other messages without effect are grey.
+    Faults, failed steps, and the last step of a finding (`is_last`) are red. Other messages without effect are grey.
     """
     arrow = row.step.arrow
     assert arrow is not None, "a row has an arrow"

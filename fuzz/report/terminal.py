@@ -22,7 +22,7 @@ def show_findings(console: Console, findings: list[ExplainedFinding]) -> None:
     groups = grouped(findings)
     for number, (first, *others) in enumerate(groups, 1):
         _show_heading(console, first, f"finding {number} of {len(groups)}")
-        show_explanation(console, first.explanation)
+        show_explanation(console, first.explanation, first.message)
         _show_line(console, "replay", first.replay)
         for other in others:
             steps = "1 step" if other.shrunk_length == 1 else f"{other.shrunk_length} steps"
@@ -50,8 +50,11 @@ def _show_heading(console: Console, finding: ExplainedFinding, number: str) -> N
         _show_line(console, "related", f"{row.id}: {row.symptom} ({row.severity}; {row.versions})")
 
 
-def show_explanation(console: Console, explanation: Explanation) -> None:
-    """Prints the lines of `_show_guarantee`, the steps, and why the last step violates the guarantee."""
+def show_explanation(console: Console, explanation: Explanation, message: str | None = None) -> None:
+    """Prints the lines of `_show_guarantee`, the steps, and why the last step violates the guarantee.
+
+    `message` is the message of the finding: it says what a failure without values is, such as a hang.
+    """
     _show_guarantee(console, explanation)
     if explanation.problem:
         _show_line(console, "problem", explanation.problem)
@@ -70,8 +73,9 @@ def show_explanation(console: Console, explanation: Explanation) -> None:
         for change in changes(expected, actual, explanation.field) if expected is not None else ():
             text = change_text(msgspec.structs.replace(change, path=change.path or "state"))
             _show_line(console, "differs", f"model -> {explanation.other}: {text}")
-    elif explanation.kind in (Kind.CRASH, Kind.STRUCTURE, Kind.HANG, Kind.PROTOCOL, Kind.UNSTABLE):
-        _show_line(console, "actual", str(explanation.actual))
+    elif explanation.kind in (Kind.CRASH, Kind.STRUCTURE, Kind.HANG, Kind.PROTOCOL, Kind.UNSTABLE, Kind.CANONICAL):
+        is_told = explanation.actual is None or explanation.kind is Kind.CANONICAL  # its values are whole states
+        _show_line(console, "actual", (message or "") if is_told else str(explanation.actual))
     for condition in explanation.conditions:
         _show_line(console, "is true" if condition.value else "is false", condition.text)
         lines = [f"{text} = {text_of(value)}" for text, value in condition.values.items()]
