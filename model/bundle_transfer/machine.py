@@ -3,10 +3,10 @@
 A transfer moves a bundle of topics from one broker (the source, S) to another (the destination, D). In phase 1, the
 source closes the ledgers of the topics, while clients stay attached. In phase 2, it closes the clients' sessions, and
 tells each client the destination's address. The clients connect there without a lookup. The brokers coordinate by
-records that they append to a channel. Every broker applies the records in order; a slow one may miss some. If a broker
-fails or a transfer takes too long, the leader appends an override, which names the next owner. A broker that opens a
-topic fences the topic's last ledger: no other broker can write to this ledger any more, even if the other broker owns
-the bundle in its own view. Variant V0 of the protocol is PIP-307; V1a to V4 are alternatives.
+records that they append to a channel. Every broker applies the records in order. If a broker fails or a transfer takes
+too long, the leader appends an override, which names the next owner. A broker that opens a topic fences the topic's
+last ledger: no other broker can write to this ledger any more. Variant V0 of the protocol is PIP-307; V1a to V4 are
+alternatives.
 
 Models the parts of `ServiceUnitStateChannelImpl`, `BrokerService`, `PersistentTopic` and `ServerCnx` that take part in
 a transfer, and the clients' `ProducerImpl`, `ConsumerImpl` and `ConnectionHandler`. One step is one record appended or
