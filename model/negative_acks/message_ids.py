@@ -23,7 +23,8 @@ from model.values import AtLeast, record
 #: The class of a message id: `MessageIdImpl`, `BatchMessageIdImpl`, `TopicMessageIdImpl`, `ChunkMessageIdImpl`.
 Kind = Literal["message_id", "batch", "topic", "chunk"]
 
-#: `DUMMY_PARTITION_INDEX`: the partition of an id that the tracker builds from ledger and entry.
+#: `DUMMY_PARTITION_INDEX`: the partition of an id that the tracker builds from ledger and entry. (Not modelled: in the
+#: C++ client this partition is -1, and in the Go client 0.)
 DUMMY_PARTITION = -2
 
 

@@ -57,7 +57,7 @@ Not modelled:
   * consumers and dispatchers. After an abort, the dispatcher of a Shared subscription redelivers whole entries, without
     their acknowledged and pending messages; a dispatcher with a single active consumer rewinds to the mark-delete
     position. Messages of an aborted cumulative ack are redelivered only if a consumer asks for them (#14371);
-  * aborts in a handle that has had no ack yet: a shipped broker appends no record for them, and this model appends one;
+  * that a shipped broker appends no record of an abort if no cumulative ack is pending and no individual ack ever was;
   * `individualAckPositions`: a shipped handle keeps committed batch indexes, and those acked without a transaction,
     until the entry is deleted or the handle is reopened. Until then, it rejects acks of the whole entry and, if the
     cursor stores no ack sets, further acks of these batch indexes.
