@@ -13,7 +13,8 @@ bucket at a time. In a page, the entries of a ledger have one of these forms:
     progression    first, step, count; if the entries are evenly spaced. Otherwise the shortest of the other forms:
     gaps           one byte per gap. A gap of 255 or more is a byte 255 for each 255 in the gap, then the remainder
     varints        gaps in groups of seven bits, for few entries that are far apart
-    bitmap         a Roaring bitmap with run containers where they are smaller; only from `_DENSE` entries on
+    bitmap         a Roaring bitmap with run containers where they are smaller; only from `_DENSE` entries on, and if
+                   the last id minus the first one fits in 32 bits
 
 Complexities count a dictionary operation or an addition to a bitmap as one, and ignore the logarithm of sorting.
 """

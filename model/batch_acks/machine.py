@@ -182,7 +182,7 @@ def ack_error(cfg: Config, s: State, entry: int | None, position: Position, ack_
 
 
 def ack_set_error(cfg: Config, entry: int, ack_set: AckSet) -> str:
-    """Returns the error of an ack set, or an empty string: its bits must be within the batch, if its size is known."""
+    """Returns the error of an ack set, or an empty string. A bit beyond a batch of known size is an error."""
     size = size_of(cfg, entry)
     if cfg.batch_sizes_are_known and mask_of(ack_set) >> size:
         return f"ack_set has a bit beyond the batch of {size}"

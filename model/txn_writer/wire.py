@@ -164,7 +164,7 @@ PRINTED = {"pulsar_txn_tc_batched_log_records_count_per_entry": "pulsar_txn_tc_l
 class Commands(NamedTuple):
     """PIP-160's two admin commands for one kind of log. Neither was shipped; apache/pulsar#16748 proposed `stat`."""
 
-    enable: str  # enables batching
+    enable: str  # enables or disables batching
     stat: str  # lists the open stores of a broker, each with whether it batches
     setting: str  # the dynamic setting that shipped instead of `enable`
     enabled: str  # the key of the broker's setting in the response of `stat`
