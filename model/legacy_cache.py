@@ -41,7 +41,7 @@ class Config(NamedTuple):
 
     #: number of topics with a cache; caches are numbered from 0
     caches: Annotated[int, AtLeast(1)] = 2
-    #: TTL; used only to draw the thresholds of random traces, because a time pass has its threshold as an argument
+    #: TTL; used only to draw timestamps and thresholds of random traces: a time pass has its threshold as an argument
     ttl_ns: Annotated[int, AtLeast(0), Setting("managedLedgerCacheEvictionTimeThresholdMillis", 1000, 1_000_000)] = (
         1_000_000_000
     )
