@@ -176,6 +176,15 @@ def test_an_action_whose_calls_cannot_be_listed_excludes_no_other_action() -> No
         assert verdict_of(Trace("t", "active_cursors", {"cursors": 2**133}, operations, {ENGINE_KEY: "0"})) == verdict
 
 
+def test_the_command_shows_the_operations_before_a_difference_after_a_gap(brokerproof: Any) -> None:
+    """The trace has actions of the model, and no explanation, which would have to make the calls of the gap."""
+    added = Operation("add_cursor", {"cursor": 3, "position": [1, 0], "durable": True}, ABSENT, ABSENT, 2)
+    gap, size = Operation("gap", {}, ABSENT, ABSENT, 3, gap=1), Operation("size", {}, 3, ABSENT, 4)
+    write_traces(Path("gap.jsonl"), [Trace("t", "active_cursors", {}, [added, gap, size], {ENGINE_KEY: "0"})])
+    [row] = keeps_to_schema("replay", brokerproof("replay", "gap.jsonl", "--json"))["differences"]
+    assert (row["explanation"], [each["op"] for each in row["before"]]) == (None, ["add_cursor", "gap", "size"])
+
+
 def test_a_recording_whose_results_depend_on_earlier_operations_has_no_gaps() -> None:
     mapping = next(each for each in mappings() if each.fold is not None)
     operations = [Operation("gap", {}, ABSENT, ABSENT, 2, gap=1), Operation("tombstone", {}, ABSENT, ABSENT, 3)]

@@ -199,7 +199,8 @@ def _difference_rows(each: ReplayedTrace, profile: str | None) -> list[Differenc
 
 def _difference_row(trace: Trace, mismatch: Mismatch, profile: str | None) -> DifferenceRow:
     # whether `explain` can show the difference: it runs a sequential trace of actions under the profile of the trace
-    is_own = trace.has_actions and profile is None and mismatch.found_order is None
+    has_gaps = any(each.gap is not None for each in trace.operations)
+    is_own = trace.has_actions and profile is None and mismatch.found_order is None and not has_gaps
     explanation = explain(trace) if is_own and mismatch.known_deviation is None else None
     up_to = [each for each in trace.operations if each.line <= mismatch.line]
     if mismatch.found_order is not None:  # a concurrent history: its operations in the order that was found
@@ -217,7 +218,12 @@ def _difference_row(trace: Trace, mismatch: Mismatch, profile: str | None) -> Di
         before=[]
         if is_own
         else [
-            RecordedOperation(op=o.op, args=o.args, result=None if o.result is ABSENT else o.result, line=o.line)
+            RecordedOperation(
+                op=o.op,
+                args=o.args if o.gap is None else {"at_most": o.gap},
+                result=None if o.result is ABSENT else o.result,
+                line=o.line,
+            )
             for o in up_to[-_CONTEXT - 1 :]
         ],
         explanation=explanation,
