@@ -309,7 +309,7 @@ def read_more_entries(cfg: Config, s: State, subscription: SubscriptionNumber) -
     """
     sub = s.subscriptions[subscription]
     max_entries = min(permits_of(cfg, sub, subscription), cfg.read_batch)
-    if not sub.consumers or max_entries <= 0 or sub.replay_read is not None:
+    if max_entries <= 0 or sub.replay_read is not None:
         return refused(s, "not_enabled", "no permits, or a replay read is outstanding")
     replay = tuple([p for p in sub.replay if not is_acknowledged(sub, p)])
     s = with_subscription(s, subscription, sub._replace(replay=replay))
