@@ -273,7 +273,7 @@ def stays_counted(cfg: Config, e: Entry) -> bool:
 
 
 def account_for_removed(cfg: Config, s: State, gone: Iterable[Entry]) -> tuple[State, Removed]:
-    """Orphans the copies of entries that left queue and stash; counts and subtracts an entry unless `stays_counted`."""
+    """Counts entries that left queue and stash, and subtracts their bytes, unless `stays_counted`; orphans copies."""
     sizes, orphaned_copies, entries, freed = list(s.sizes), s.orphaned_copies, 0, 0
     for e in gone:
         if not stays_counted(cfg, e):
