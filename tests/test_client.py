@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import socket
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -288,28 +286,6 @@ def test_a_driver_that_does_not_start_is_no_finding() -> None:
         pytest.raises(DriverFailed, match="did not answer hello: the program ended with exit code 3"),
     ):
         harness.client("open", url="")
-
-
-def test_a_broker_that_ends_a_connection_does_not_blame_the_client_for_the_end(harness: Harness) -> None:
-    """A command that the brokers do not answer is no violation of the protocol; it ends the run with one line."""
-    url = harness.broker("reset")[0]
-    unknown = wire.command_of(wire.Type.PING)
-    unknown.type = 39  # GET_OR_CREATE_SCHEMA
-    connect = wire.frame(wire.command_of(wire.Type.CONNECT, client_version="x", protocol_version=20))
-    reports = []
-    for sent in (connect + b"\0\0\0\x09\0\0\0\x63" + bytes(5), connect + wire.frame(unknown)):
-        with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=30) as connection:
-            connection.sendall(sent)
-            with contextlib.suppress(ConnectionResetError):
-                while connection.recv(1 << 16):
-                    pass
-        try:
-            reports.append(harness.broker("report"))
-        except DriverFailed as problem:
-            reports.append(str(problem))
-    assert (len(reports[0]["problems"]), [each[2] for each in reports[0]["commands"]]) == (1, ["CONNECT", "ENDED"])
-    assert reports[1] == "the client sent a command of type 39, which these brokers do not answer"
-    assert [each[2] for each in harness.broker("report")["commands"]] == ["CONNECT", "ENDED"] * 2
 
 
 #: A driver whose client sends nothing. Its answer to one request is an expression, the second argument.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,8 @@ from fuzz.campaign.driver import Inline, run_campaign
 from fuzz.campaign.folder import Plan, open_campaign, read_plan, read_state
 from fuzz.campaign.store import MemoryStore
 from fuzz.campaign.worker import FindingRow, Spec
+from fuzz.client import wire
+from fuzz.client.harness import DriverFailed, Harness
 from fuzz.client.known import CLIENT_PROFILE, REFERENCE, known_deviations
 from fuzz.client.schedule import find_scenario, generate, read_schedule, write_schedule
 from fuzz.commands import schema_of
@@ -148,3 +152,26 @@ def test_a_driver_that_cannot_run_a_scenario_is_named(brokerproof: Any, command:
     ran = brokerproof("client", "producer", "--traces", "1", "--", *command)
     assert ran.code == 2
     assert ran.err.splitlines()[-1].startswith(f"brokerproof: {why}")
+
+
+def test_a_broker_that_ends_a_connection_does_not_blame_the_client_for_the_end() -> None:
+    """A command that the brokers do not answer is no violation of the protocol; it ends the run with one line."""
+    with Harness() as harness:
+        url = harness.broker("reset")[0]
+        unknown = wire.command_of(wire.Type.PING)
+        unknown.type = 39  # GET_OR_CREATE_SCHEMA
+        connect = wire.frame(wire.command_of(wire.Type.CONNECT, client_version="x", protocol_version=20))
+        reports = []
+        for sent in (connect + b"\0\0\0\x09\0\0\0\x63" + bytes(5), connect + wire.frame(unknown)):
+            with socket.create_connection(("127.0.0.1", int(url.rpartition(":")[2])), timeout=30) as connection:
+                connection.sendall(sent)
+                with contextlib.suppress(ConnectionResetError):
+                    while connection.recv(1 << 16):
+                        pass
+            try:
+                reports.append(harness.broker("report"))
+            except DriverFailed as problem:
+                reports.append(str(problem))
+        assert (len(reports[0]["problems"]), [each[2] for each in reports[0]["commands"]]) == (1, ["CONNECT", "ENDED"])
+        assert reports[1] == "the client sent a command of type 39, which these brokers do not answer"
+        assert [each[2] for each in harness.broker("report")["commands"]] == ["CONNECT", "ENDED"] * 2
