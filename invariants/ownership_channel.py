@@ -534,11 +534,10 @@ RECOVERY = (
 def every_bundle_has_a_running_owner_or_none(cfg: Config, s: State) -> bool:
     """Every bundle is eventually Owned by a running registered broker, or has no owner and is not in flight.
 
-    If no broker runs, nothing is required. The actions in `RECOVERY` are fair, and no broker restarts. The scope that
-    checks this property has no shutdowns and no splits. If all running brokers shut down, none can lead, and a record
-    may stay in flight. Overrides may repeat a split for ever.
+    If all running brokers shut down, none can lead, and nothing is required. The actions in `RECOVERY` are fair, and no
+    broker restarts. The scope that checks this property has no splits: overrides may repeat a split for ever.
     """
-    return not any(at.is_up for at in s.brokers) or not any(
+    return not any(at.is_up and not at.is_disabled for at in s.brokers) or not any(
         bundle_state(data) in IN_FLIGHT or (data is not None and data.state == "Owned" and not owner_runs(s, data))
         for data in s.settled
     )

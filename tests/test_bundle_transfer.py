@@ -185,6 +185,15 @@ def test_override_ends_every_transfer_with_a_dead_side(steps: Any, crashed: int,
     assert state.records[-1].state == "owned"
 
 
+def test_variant_v3_stores_a_message_twice_without_deduplication() -> None:
+    """A send during the transfer ends the session at the source, before the source confirms an earlier send."""
+    sends = ("send", 0, 0), ("process", 0, 0), ("send", 0, 0), ("transfer", 1), ("deliver", 0), ("process", 0, 0)
+    moves = ("deliver", 1), ("close_ledger", 0, 0), ("publish", 0), ("deliver", 0), ("receive", 0, 0), ("deliver", 1)
+    again = ("lookup", 0, 0, 0), ("connect", 0, 0), ("publish", 1), ("deliver", 1), *RECONNECT[3:]
+    state = done(ONE._replace(variant="V3"), *sends, ("confirm", 0, 0), *moves, *again, *STORE[:2])
+    assert state.topics[0].log == (Entry(0, 0), Entry(0, 0))
+
+
 def test_owner_survives_the_crash_of_the_source() -> None:
     steps = (*CLOSED, ("publish", 0), ("deliver", 1), ("deliver", 1), ("publish", 1), ("crash", 0))
     assert isinstance(ran(ONE, *steps, ("override", 2))[1][-1], Refused)

@@ -305,6 +305,15 @@ def test_a_chunked_message_is_redelivered_whole() -> None:
     assert [entries for _, entries in redelivered(JAVA, *by_plain_id)] == [[C]]
 
 
+def test_a_chunk_with_a_batch_index_is_ordered() -> None:
+    """No client gives a chunk a batch index. An id without batch index comes before one with."""
+    by_chunk, by_index = NackedId("chunk", first_chunk=A), NackedId(traced=True, batch_index=1)
+    steps = ("receive_chunks", B, -1, (A, B)), nack(A, None, by_index), nack(B, None, by_chunk), wait(70_000)
+    _, elapsed = after(Config(), *steps)
+    [(_, ids)] = elapsed.redeliveries
+    assert [(each.position, each.batch_index) for each in ids] == [(A, None), (A, 1), (B, None), (B, None)]
+
+
 def test_a_traced_id_is_redelivered_once() -> None:
     traced = NackedId("topic", 3, traced=True)
     s, outcome = after(BASE, nack(A, 0, traced), nack(A, 1), wait(10_000))

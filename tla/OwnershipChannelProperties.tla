@@ -36,15 +36,14 @@ SplitBundleDoesNotBecomeActiveAgain ==
 -----------------------------------------------------------------------------
 (* Liveness: predicates that hold at some time after the switch to the fair actions (README.md, "Liveness"). *)
 
-\* If some broker runs, every bundle is eventually Owned by a running registered broker, or has no owner and is not in
-\* flight.
+\* If some broker runs and does not shut down, every bundle is eventually Owned by a running registered broker, or has no
+\* owner and is not in flight.
 \* Fair: Read, Notify, Finish, Expire, Reconnect, Stabilize, Elect, RecheckElection, Monitor, StartCleanUp, Override,
 \* OverrideStuck.  Brokers read and handle every record, and registry entries of dead brokers expire.  A leader is
 \* elected, monitors the records, and overrides records that name dead brokers or are stuck.  Restart is not fair:
-\* brokers may stay down.  No run of this property has Disable: a disabled broker cannot lead, and without a leader a
-\* record may stay in flight.
+\* brokers may stay down.
 EveryBundleHasARunningOwnerOrNone ==
-  (\E b \in Brokers : cluster[b].up) => \A k \in Bundles :
+  (\E b \in Brokers : cluster[b].up /\ ~cluster[b].disabled) => \A k \in Bundles :
     /\ StateOf(settled[k]) \notin InFlight
     /\ StateOf(settled[k]) = "Owned" => cluster[settled[k].dst].up /\ cluster[settled[k].dst].registered
 

@@ -43,9 +43,11 @@ class MessageIds:
             found = [retained.pop(entry) if entry in retained else MessageId(entry) for entry in entries]
         else:
             found = [MessageId(entry) for entry in entries]
-        if self.chunked:
-            found += self._take_chunks(entries).difference(found)
-        return tuple(sorted(found))
+        if not self.chunked:
+            return tuple(sorted(found))
+        found += self._take_chunks(entries).difference(found)
+        # a chunk has no batch index, but the retained id of its entry may have one: None is not comparable
+        return tuple(sorted(found, key=lambda each: [(value is not None, value) for value in each]))
 
     def _take_chunks(self, entries: dict[Position, None]) -> set[MessageId]:
         """Removes the chunked messages whose last chunk is among the entries. Returns the ids of all their chunks."""

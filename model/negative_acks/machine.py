@@ -419,7 +419,7 @@ def trigger_redelivery(cfg: Config, s: State) -> tuple[State, tuple[MessageId, .
         s = s._replace(retained_ids=message_ids.without(s.retained_ids, entries))
     if found:
         s = s._replace(chunked_messages=tuple([m for m in s.chunked_messages if m not in found]))
-    return s, tuple(sorted([*ids, *chunks]))
+    return s, tuple(sorted([*ids, *chunks], key=message_ids.order_in_command))
 
 
 # ---- calls --------------------------------------------------------------------------------------------

@@ -56,6 +56,11 @@ class ChunkedMessage(NamedTuple):
     chunks: tuple[Position, ...]
 
 
+def order_in_command(each: MessageId) -> tuple[object, ...]:
+    """Returns the sort key of an id in a command: its fields in their order. None comes before any value."""
+    return *each[:3], each.first_chunk or (), -1 if each.batch_index is None else each.batch_index
+
+
 def retained_after_nack(
     rule: str, retained: tuple[MessageId, ...], position: Position, nacked: NackedId
 ) -> tuple[MessageId, ...]:
