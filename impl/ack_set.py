@@ -1,4 +1,4 @@
-"""Ack sets. The bit set of an open batch is one integer: a change or a search costs one pass over the 64-bit words.
+"""Ack sets. The bit set of an open batch is one Python integer. A change or a search is linear in its length.
 
 Implements the `reference` rules and all settings of `model/ack_set`.
 """
@@ -127,7 +127,7 @@ class AckSets:
         return None
 
     def and_with(self, batch: int, words: AckSet) -> Refused | None:
-        """Acknowledges the messages that an ack set acknowledges. O(words)."""
+        """Clears the bits that are clear in an ack set: acknowledges the messages that it acknowledges. O(words)."""
         mask = mask_of(words)
         if batch not in self._batches:
             return self._not_open(batch)
@@ -196,7 +196,8 @@ class AckSets:
         if current.entry != other.entry:
             return -1 if current.entry < other.entry else 1
         ours, theirs = first_bit(current.ack_set), first_bit(other.ack_set)
-        # -1: the position acknowledges the whole entry, and is the largest. Reversing the sign orders it last
+        # -1 (no set bit, or no ack set): the whole entry is acknowledged. -1 must be larger than every index, so the
+        # difference is taken the other way round
         return theirs - ours if ours < 0 or theirs < 0 else ours - theirs
 
     # ---- for the engines

@@ -241,7 +241,10 @@ def batch_is_opened_after_recycling(cfg: Config, before: State, event: Event, af
 
 @sometimes(ack_set, on=("is_ack_set_overlap",))
 def overlap_is_in_trimmed_words_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two ack sets acknowledge a common message, but only beyond their last words, where all count as acknowledged."""
+    """The only messages that both ack sets acknowledge are in words that neither has.
+
+    All messages of such a word count as acknowledged.
+    """
     current, other = event.arguments["current"], event.arguments["other"]
     if current is None or other is None or len(current) != len(other) or cfg.batch_size <= 64 * len(current):
         return False
@@ -250,7 +253,7 @@ def overlap_is_in_trimmed_words_only(cfg: Config, before: State, event: Event, a
 
 @sometimes(ack_set, on=("is_ack_set_overlap",), given=lambda cfg: cfg.overlap == "within_batch")
 def disjoint_acks_have_clear_padding(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Two different ack sets of one word acknowledge no common message; a bit beyond the batch is clear in both.
+    """Two different ack sets of one word each acknowledge no common message, although both have a clear padding bit.
 
     Two equal ack sets without a common acknowledged message would acknowledge no message at all.
     """

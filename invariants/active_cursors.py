@@ -211,7 +211,7 @@ def time_advances_by_given_milliseconds(cfg: Config, before: State, event: Event
 
 @always(active_cursors)
 def version_counts_effective_changes(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A version number increases by 1 at each addition and removal, and at each update that has an effect.
+    """The container's change counter (`version`) increases by 1 at each addition, removal and effective update.
 
     An update of an unknown name has no effect. Without `update_starts_tracking`, an update of an untracked cursor has
     no effect.
@@ -262,11 +262,11 @@ def is_repaired_list(cfg: Config) -> bool:
 
 @always(active_cursors, given=is_repaired_list)
 def list_links_tracked_nodes_in_order_with_their_counts(cfg: Config, s: State) -> bool:
-    """The linked list has each node with a position once, sorted, with the number of nodes at or before it.
+    """The linked list is sorted by position, and each of its nodes stores how many nodes are at or before it.
 
-    A node outside the list has no position and no counter. The nodes of present cursors have exactly the objects of the
-    cursors. The list retains at most as many nodes of removed cursors as there were removals since the last cleanup or
-    flush.
+    The list has each node with a position once. A node outside the list has no position and no counter. The nodes of
+    present cursors have exactly the objects of the cursors. The list retains at most as many nodes of removed cursors
+    as there were removals since the last cleanup or flush.
     """
     if s.nodes is None:
         return True
@@ -297,11 +297,11 @@ def pending_updates_are_a_heap_by_position(cfg: Config, s: State) -> bool:
 
 @always(active_cursors, on=("remove_cursor", "update_cursor"))
 def canonical_form_renames_only(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """States that behave alike have one canonical form: objects are numbered from 1, clock and version are 0.
+    """The canonical form, by which the explorer merges states, differs only in clock, version and object numbers.
 
-    The canonical form limits the time since the last removal to the grace period. It keeps names, positions, the count
-    of durable cursors, and the data structure except for the numbers of objects and counters. The canonical form of a
-    canonical form is the same state.
+    Clock and version are 0, and objects are numbered from 1. The canonical form limits the time since the last removal
+    to the grace period. It keeps names, positions, the count of durable cursors, and the data structure except for the
+    numbers of objects and counters. The canonical form of a canonical form is the same state.
     """
     canonical = active_cursors.canonical
     renamed = canonical(cfg, after)

@@ -503,7 +503,7 @@ def fully_persistable_means_ranges_and_ack_sets_fit(cfg: Config, before: State, 
 
 @always(batch_acks, on=WRITE_ENDS)
 def completed_reset_takes_effect(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """When a write with resets succeeds, its last reset takes effect.
+    """Queued resets can share one write. If the write succeeds, the last of them takes effect.
 
     Reading restarts at the entry of this reset. The acknowledged messages are exactly those before this entry, and
     those that the reset's ack set acknowledges. The cursor is not dirty, because the written record has these
@@ -546,7 +546,7 @@ def queued_operation_waits_for_read_or_write(cfg: Config, s: State) -> bool:
 
 @always(batch_acks)
 def reset_completes_exactly_once(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """Every reset completes or fails exactly once, in the order of the requests; a recovery discards pending resets."""
+    """Every reset completes or fails exactly once, in the order of the requests, or a recovery discards it."""
     if event.name in RECOVERIES:
         return is_error(event) or not open_tickets(after)
     completed = list(event.outcome.resets) if event.name in WRITE_ENDS and not is_error(event) else []
@@ -631,7 +631,7 @@ def crash_recovers_record_in_flight(cfg: Config, before: State, event: Event, af
 
 @sometimes(batch_acks, on=WRITE_ENDS)
 def queued_reset_starts_with_later_write(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A write ends and completes no reset; then the write of a queued reset starts."""
+    """A write ends without completing a reset; then the write of a queued reset starts."""
     return not completed_resets(before, event) and after.writing is not None and after.writing.resets != ()
 
 

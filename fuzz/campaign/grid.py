@@ -28,7 +28,7 @@ from model.machine import BadValue
 _GRID, _ROWS = "grid.json", "rows"
 #: Cells of a round: on this machine, and on Spark for each slot.
 _CELLS_HERE, _CELLS_PER_SLOT = 16, 8
-#: The column types of a row's fields. Any other field has a column of texts; a list is written as a JSON text.
+#: Type of a field -> type of its column. A field of another type has a column of texts; a list is written as JSON.
 _COLUMNS = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
 
 #: Rows as dictionaries from a field's name to its value.
@@ -60,7 +60,7 @@ def run_here(cells: Sequence[Cell]) -> Iterator[Rows]:
 
 
 def on_spark(spark: Any) -> Runner:
-    """Returns a runner that runs each cell as a task of its own, because cells differ in length.
+    """Returns a runner that runs each cell as a task of its own, because some cells run much longer than others.
 
     The runner raises BadValue if a task fails, or if a worker has another version of the code.
     """
@@ -96,9 +96,9 @@ def run_grid(
 ) -> Rows:
     """Runs the cells that the store lacks. Returns the rows of all cells, in the cells' order.
 
-    `name` is the argument WORKLOAD of `compare`, `row_type` the type of the workloads' rows, and `round_length` the
+    `name` is the argument WORKLOAD of `compare`, `row_type` the type of the workload's rows, and `round_length` the
     number of cells of a round. `update` is called with the number of `cells` that have rows. Raises BadValue if the
-    runner does, if the store is damaged, and if the store is of other workloads or another version.
+    runner does, if the store is damaged, and if the store is of another workload or version.
     """
     done: dict[str, Rows] = {}
     rounds = 0

@@ -21,15 +21,16 @@ from fuzz.seeding import mutants_of
 from fuzz.subject import find_subject, subject_names
 from model.machine import BadValue
 
-#: If there are more mutants, only survivors are printed.
+#: If there are more mutants, those that were killed are not printed.
 _MAX_ROWS = 200
 
 
 class MutantRow(Record):
-    """A mutant, and the check that killed it. The fields are those of `kill_matrix.MutantVerdict`.
+    """A mutant, and the check that killed it, as in `kill_matrix.MutantVerdict`.
 
-    `origin` is the source of a seeded bug, or the operator that generated the mutant. `length` is the number of steps
-    of the trace that kills it. `excuse` is the reason why an equivalent mutant survives.
+    `origin` is the source of a seeded bug, or the operator that generated the mutant. `steps_to_kill` counts the steps
+    of all traces up to the kill, `length` those of the trace that kills the mutant. `excuse` is the reason why an
+    equivalent mutant survives.
     """
 
     id: str
@@ -47,7 +48,8 @@ class MutantRow(Record):
 class Score(Record):
     """The number of killed mutants of a component (`subject`) by check. Percentages do not count equivalent mutants.
 
-    `percent_guarded` counts only kills by checks other than `examples` and `twin`.
+    A mutant is guarded if a property, a recording or the implementation kills it, and not only a worked example or the
+    twin. `percent_guarded` is the percentage of these mutants.
     """
 
     subject: str
@@ -71,7 +73,8 @@ class PropertyKills(Record):
 class MutantsResult(Result):
     """The kill matrix.
 
-    `survivors` survive and have no `excuse`. `idle_properties` are no mutant's only killer, and their `stays` is empty.
+    `survivors` survive and have no `excuse`. `idle_properties` kill no mutant that nothing else kills, and have no
+    reason to be kept (`stays`).
     """
 
     subjects: list[str]
@@ -192,7 +195,7 @@ def _property_kills(names: list[str], update: Callable[..., None]) -> dict[str, 
 
 
 def show(console: Console, result: MutantsResult) -> None:
-    """Prints the kill matrix. If there are more than `_MAX_ROWS` mutants, killed ones are only counted."""
+    """Prints the kill matrix: each mutant, if there are at most `_MAX_ROWS`, then those that survived, with paths."""
     rows = result.mutants
     for row in rows if len(rows) <= _MAX_ROWS else ():
         seconds = "" if row.seconds_to_kill is None else f"{row.seconds_to_kill:.2f} s"

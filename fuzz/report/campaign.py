@@ -111,6 +111,7 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
     runs = [r for r in state.runs if r["subject"] == spec.subject]
     traces, steps, skipped = (sum(r[key] for r in runs) for key in ("traces", "steps", "skipped"))
     configs = configs_of(spec, first_seed)
+    safety = [p for p in subject.properties if p.kind == "always"]
     names, refused = subject.machine.actions, {k: v[0] for k, v in total.of("refused").items()}
     taken = total.taken(names)
     reached = {k: v[1] for k, v in total.of("goal").items()}
@@ -134,7 +135,8 @@ def _subject(spec: Spec, state: State, first_seed: int) -> dict[str, Any]:
             if p.kind == "sometimes" and any(p.given(cfg) for cfg in configs)
         ],
         "guidance": dict(subject.guidance),
-        "always": [p for p in subject.properties if p.kind == "always"],
+        "always": [p for p in safety if any(p.given(cfg) for cfg in configs)],
+        "inapplicable": [p for p in safety if not any(p.given(cfg) for cfg in configs)],
         "abstract_states": len(total.of("abstract")),
         "pairs": len([previous for previous, _ in total.pairs(names) if previous]),
         "possible_pairs": len(names) ** 2,

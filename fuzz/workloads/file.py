@@ -38,9 +38,9 @@ _TIME_DIGITS, _DIGITS = 18, 15
 
 
 class Parameters(NamedTuple):
-    """Times are those of the file. Rates are not scaled."""
+    """The parameters of a workload from a file. They change neither the times between events nor the rates."""
 
-    scale: float = 1.0  # of settings that count entries
+    scale: float = 1.0  # factor of settings that count entries
     latency_us: int = 500  # from a cursor's read to the delivery
     waits: int = 0  # whether readers wait for misses
     checksum: int = 0  # CRC-32 of the file, set by `of`: Spark's workers must have the same file
@@ -94,7 +94,8 @@ def _events(path: str, content: bytes) -> Iterator[Event]:
             elif event.name == "add":
                 added[event.topic] += 1
             elif event.name != "read" and event.numbers:
-                # a reread needs an entry; the other events may name the position after the last entry
+                # the number of a reread is an entry; that of a connect, seek or ack is a position, which may be after
+                # the last entry
                 most = added[event.topic] - (event.name == "reread")
                 if event.numbers[0] > most:
                     raise BadValue(
@@ -152,7 +153,7 @@ def plan_of(recorded: Sequence[Event], p: Parameters) -> Plan:
     cursors: dict[tuple[str, str], int] = {}
     subscriptions: list[Subscription] = []
     added: Counter[int] = Counter()
-    commands: list[Command] = []  # also the adds: events at the same time keep the order of the file
+    commands: list[Command] = []  # with the adds, so that events at the same time keep the order of the file
     for event in recorded:
         topic = topics.setdefault(event.topic, len(topics))
         if event.name == "add":
@@ -162,10 +163,10 @@ def plan_of(recorded: Sequence[Event], p: Parameters) -> Plan:
         number = cursors.setdefault((event.topic, event.cursor), len(cursors))
         name: Any = event.name
         numbers = event.numbers
-        if number == len(subscriptions):
+        if number == len(subscriptions):  # a new cursor: without a position, it begins at the next entry
             subscriptions.append(Subscription(topic, kind="scripted"))
-            numbers = numbers or (added[topic],)  # a new cursor without a position begins at the next entry
-        if name == "connect" and numbers:
+            numbers = numbers or (added[topic],)
+        if name == "connect" and numbers:  # a connect with a position is a seek
             name = "seek"
         commands.append(Command(event.at_us - began_us, name, (number, *numbers)))
     end = recorded[-1].at_us - began_us + p.latency_us + 10_000

@@ -1,8 +1,8 @@
 """Buffered writer of a transaction log, with pooled buffers.
 
-Implements the `reference` rules and all settings of `model/txn_writer`. A batch consists of parallel lists. The writer
-takes a batch from a pool when the previous batch is flushed, and recycles the batch when its callbacks are complete.
-Each action collects its effects in lists and returns them.
+Implements `model/txn_writer` with all settings, and with every rule at its default (the profile `reference`). A batch
+consists of parallel lists. The writer takes a batch from a pool when the previous batch is flushed, and recycles the
+batch when its callbacks are complete. Each action collects its effects in lists and returns them.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class TxnWriter:
         self._pool = Pool()
         self._buffer = self._pool.take()
         self._timer = cfg.start + cfg.max_delay_ms if self._batching else None
-        self._tick_queued = False
+        self._tick_queued = False  # whether a tick is in `_tasks`; only `check` reads it
         self._in_flight: deque[tuple[Write, Batch | None]] = deque()  # a plain entry has no batch
         self._pending_callbacks: dict[int, None] = {}  # a set of record numbers in insertion order
         self._closers = 0  # number of pending close futures
@@ -139,7 +139,7 @@ class TxnWriter:
         self._writes: list[Write] = []
         self._callbacks: list[Callback] = []
         self._flushes: list[Flush] = []
-        self._completed = 0  # number of close futures that the step completes
+        self._completed = 0  # number of close futures, not of writes, that the step completes
 
     def _effects(self, number: int) -> Effects:
         """Returns the effects of this step and clears the collectors. O(effects).

@@ -4,8 +4,8 @@ Each subscription of a topic has a cursor, which is active while the subscriptio
 container of a topic's active cursors. When the broker caches an entry, it asks the container how many cursors may still
 read the entry: the expected read count of the entry. The container also knows the slowest cursor: the one with the
 smallest position. A cursor without a position is untracked. While the container has no cursor, added entries are cached
-only for a grace period. In the profiles of Pulsar's versions, the container is a linked list, a heap or a sorted set.
-Updates of the linked list are pending until a query of positions applies them.
+only for a grace period. In the profiles of Pulsar's versions, the container is a linked list, a heap or a sorted set;
+the reference computes each answer from the cursors.
 
 Models `ActiveManagedCursorContainer` (PIP-430, expected read count). One step is one call on the container.
 
@@ -375,7 +375,7 @@ def cursor_updated(cfg: Config, s: State, cursor: Name, position: Position | Non
 
 @active_cursors.action
 def remove_cursor(cfg: Config, s: State, cursor: Name) -> Step[State, bool]:
-    """`removeCursor`: removes a name and restarts the grace period; returns whether the name was known."""
+    """`removeCursor`: if the name is known, removes it and restarts the grace period. Returns whether it was known."""
     old = find(s, cursor)
     if old is None:
         return s, False

@@ -44,8 +44,8 @@ class Config(NamedTuple):
     writes: Literal["immediate", "queued"] = "queued"
 
     #: the effect of a batch that cannot be serialised. `fails`: all its records fail. `escapes`: the exception reaches
-    #: the executor, and the batch stays in the buffer. A record that caused the flush and is not yet buffered, such as
-    #: a large record, is dropped
+    #: the executor, and the batch stays in the buffer. With `escapes`, a record that caused the flush and is not yet
+    #: buffered, such as a large record, is lost: its callback is never invoked
     unserialisable_batch: Annotated[
         Literal["fails", "escapes"], Rule(Origin.RECORDED, {"escapes": "TxnLogBufferedWriter.doFlush, master 2026-07"})
     ] = "fails"
@@ -72,8 +72,8 @@ class Config(NamedTuple):
         Literal["trigger", "cap"],
         Rule(Origin.INFERRED, {"cap": "our design for what PIP-160 says: a batch never exceeds the size"}),
     ] = "trigger"
-    #: the timer of the delay trigger. `tick`: the timer is free-running, with the period `max_delay_ms`.
-    #: `first_record`: the first record of a batch arms the timer
+    #: the timer of the delay trigger. `tick`: the timer runs whether or not records are buffered; each processed tick
+    #: arms it for `max_delay_ms`. `first_record`: the first record of a batch arms the timer
     delay_from: Annotated[Literal["tick", "first_record"], Rule(Origin.READ, {"first_record": "PIP-160, Approach"})] = (
         "tick"
     )
@@ -95,7 +95,7 @@ def is_batching(cfg: Config) -> bool:
 FailsOn = Literal["nothing", "size", "single", "batch"]
 #: The trigger of a flush: max records, max size, a large record, max delay, or close.
 Trigger = Literal["records", "size", "large", "delay", "close"]
-#: The result of a callback. ok: success; closed, fenced: the writer is not open or the ledger is fenced (both are
+#: The result of a callback. ok: success; closed: the writer is not open; fenced: the ledger is fenced (both are
 #: `ManagedLedgerFencedException`); write_failed: the write failed; serialization: `ManagedLedgerInterceptException`.
 Outcome = Literal["ok", "closed", "fenced", "write_failed", "serialization"]
 
@@ -171,7 +171,7 @@ class State(NamedTuple):
 
 
 def start(cfg: Config) -> State:
-    """Returns an open writer with an empty buffer. The free-running timer of a batching writer is armed."""
+    """Returns an open writer with an empty buffer. With `delay_from` "tick", a batching writer arms its timer."""
     ticks = is_batching(cfg) and cfg.delay_from == "tick"
     timer = cfg.start + cfg.max_delay_ms if ticks else None
     return State(
@@ -222,6 +222,6 @@ class Effects(NamedTuple):
     writes: tuple[Write, ...] = ()
     callbacks: tuple[Callback, ...] = ()
     flushes: tuple[Flush, ...] = ()
-    #: number of close futures that this step completes. A later `close` that returns a complete future counts none
+    #: number of close futures that this step completes; 0 at a `close` of a closed writer, although its `number` is 1
     closed: int = 0
     thrown: bool = False  # the call threw an exception
