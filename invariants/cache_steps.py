@@ -197,7 +197,7 @@ def recycled_wrapper_is_cleared(cfg: Config, before: State, event: Event, after:
 
 @always(cache_steps, on=("find_next",))
 def removal_visits_every_entry_of_its_range(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A removal goes on to the first mapped position in the rest of its range; if there is none, it visits no more."""
+    """A removal visits the first mapped position in the rest of its range next; if there is none, it visits no more."""
     if not is_accepted(event):
         return True
     r = before.removals[event.arguments["remover"]]

@@ -79,7 +79,8 @@ class Cluster:
         #: replies to SEEK that are sent before or after the success of the next session of any producer or consumer:
         #: answer (BEFORE_SUBSCRIBE or AFTER_SUBSCRIBE), connection, reply
         self.seek_replies: list[tuple[Answer, Connection, Any]] = []
-        #: numbers of the connections that may end: by `Server.do_drop`, or by the client because of a reply
+        #: numbers of the connections that may end: because the broker process ends them (`Server.do_drop`,
+        #: `Server.end`), or because the client may end them at a reply
         self.may_end: set[int] = set()
         #: numbers of the messages whose sends were answered with SEND_ERROR
         self.refused: list[int] = []

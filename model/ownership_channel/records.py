@@ -134,8 +134,8 @@ class Config(NamedTuple):
     monitor_removes: Annotated[
         Literal["semi_terminal", "any"], Rule(Origin.READ, {"any": "apache/pulsar#21213, until apache/pulsar#21721"})
     ] = "semi_terminal"
-    #: whether the monitor requires that also the source of an Owned record is registered, and overrides no record while
-    #: a required broker is not registered
+    #: whether the monitor also requires the source of an Owned record to be registered, and overrides no record while a
+    #: required broker is not registered
     monitor_requires_source_of_owned: Annotated[bool, Rule(Origin.READ, {True: "before apache/pulsar#23064"})] = False
     #: answered: the source of a transfer answers a lookup at once, with the destination. parked: the source parks the
     #: lookup until the bundle is not in flight any more
