@@ -15,11 +15,6 @@ from model.negative_acks.message_ids import NackedId
 from model.positions import Position
 
 MS = 1_000_000
-#: Lags of a timer run in nanoseconds: on an idle machine, and on a busy one. The search also tries others (`_lags`).
-_LAGS = (MS // 20, MS * 5 // 2)
-#: Nanoseconds by which a run of the model may be later than its command: earlier runs may have had smaller lags than
-#: those that the search tries.
-_SLACK = MS
 #: A lag with which the timer does not run.
 _NEVER = 10**18
 
@@ -49,9 +44,10 @@ def interval(delay_ms: int) -> int:
 
 
 class _Node(NamedTuple):
-    """A point of the search: a state, and the numbers of calls and commands up to this state."""
+    """A point of the search: the state with the earliest possible timer, and the numbers of calls and commands so far."""
 
     state: State
+    width: int  # the timer may be later by up to this number of nanoseconds
     calls: int
     commands: int
 
@@ -59,66 +55,69 @@ class _Node(NamedTuple):
 def obeys_timing_law(delay_ms: int, calls: Sequence[Call], commands: Sequence[Command], bound: int) -> bool:
     """Returns whether the model can make these commands after these calls, if timer runs are at most `bound` ns late.
 
-    Calls and commands are in the order of their times. The search is depth-first over the lag of each run. It treats
-    states after the same calls and commands as equal if they have equally many buckets, and their timers are in the
-    same millisecond. So the result may be a wrong False.
+    A command may come up to `bound` after its run. Calls and commands are in the order of their times. The search is
+    depth-first: the next event is a call, or a run with certain due buckets. All lags with which a run removes the same
+    buckets are one step of the search, because only the time of the next run depends on them: it is an interval.
     """
     cfg = cpp.config._replace(redelivery_delay_ms=delay_ms, initial_time=calls[0].at if calls else 0)
-    stack, seen = [_Node(negative_acks.start(cfg), 0, 0)], set()
+    stack, seen = [_Node(negative_acks.start(cfg), 0, 0, 0)], set()
     while stack:
         node = stack.pop()
-        s = node.state
-        key = (node.calls, node.commands, len(s.buckets), None if s.timer is None else s.timer // MS)
-        if key in seen:
+        if node in seen:
             continue
-        seen.add(key)
+        seen.add(node)
         call = calls[node.calls] if node.calls < len(calls) else None
-        if s.timer is None and call is None:
-            if node.commands == len(commands):
-                return True
-            continue
-        if call is not None and (s.timer is None or call.at <= s.timer + bound):
-            stack.append(node._replace(state=_called(cfg, s, call), calls=node.calls + 1))
-        for lag in _lags(s, node, commands, bound):
-            after = _run(cfg, node, lag, commands, bound)
-            if after is not None and (call is None or after.state.now <= call.at):
-                stack.append(after)
+        timer = node.state.timer
+        if timer is None and call is None and node.commands == len(commands):
+            return True
+        if call is not None and (timer is None or call.at <= timer + node.width + bound):
+            stack.append(_called(cfg, node, call))
+        if timer is not None:
+            latest = timer + node.width + bound
+            command = commands[node.commands] if node.commands < len(commands) else None
+            for first, last in _windows(node.state, latest if call is None else min(latest, call.at)):
+                stack.extend(_run(cfg, node, first, last, command, bound))
     return False
 
 
-def _lags(s: State, node: _Node, commands: Sequence[Command], bound: int) -> list[int]:
-    """Returns the lags of the next run in nanoseconds. The search tries the last one first."""
-    if s.timer is None:
-        return []
-    # the lag with which the run would be at the time of the next command
-    shown = [command.at - s.timer for command in commands[node.commands : node.commands + 1]]
-    return [bound, *[lag for lag in shown if 0 < lag < bound], *reversed(_LAGS)]
+def _windows(s: State, latest: int) -> list[tuple[int, int]]:
+    """Returns the first and the last time of runs that remove the same buckets, up to the latest time of a run."""
+    assert s.timer is not None, "the timer is armed"
+    first = max(s.timer, s.now)
+    # a bucket is due at its time or a unit later, depending on a rule
+    times = [at for bucket in s.buckets for at in (bucket.time, bucket.time + 1) if first < at <= latest]
+    starts = sorted({first, *times})
+    return [(at, end) for at, end in zip(starts, [*[each - 1 for each in starts[1:]], latest], strict=True) if at <= end]
 
 
-def _called(cfg: Config, s: State, call: Call) -> State:
-    """Returns the state after a call. The timer does not run between the state before and the call."""
-    s, _ = negative_acks.step(cfg, s, "advance_time", (max(0, call.at - s.now), _NEVER))
+def _called(cfg: Config, node: _Node, call: Call) -> _Node:
+    """Returns the point after a call. The timer does not run between the point before and the call."""
+    s, _ = negative_acks.step(cfg, node.state, "advance_time", (max(0, call.at - node.state.now), _NEVER))
     if call.entry is None:
-        return negative_acks.step(cfg, s, "close", ())[0]
-    return negative_acks.step(cfg, s, "nack", (call.entry, None, NackedId()))[0]
+        after, _ = negative_acks.step(cfg, s, "close", ())
+    else:
+        after, _ = negative_acks.step(cfg, s, "nack", (call.entry, None, NackedId()))
+    width = node.width if after.timer == s.timer else 0
+    return node._replace(state=after, width=width, calls=node.calls + 1)
 
 
-def _run(cfg: Config, node: _Node, lag: int, commands: Sequence[Command], bound: int) -> _Node | None:
-    """Returns the point after the next run of the timer, late by `lag`; None if the next command contradicts it."""
+def _run(cfg: Config, node: _Node, first: int, last: int, command: Command | None, bound: int) -> list[_Node]:
+    """Returns the point after a run in this window of time; nothing if the next command contradicts it."""
     s = node.state
     assert s.timer is not None, "the timer is armed"
-    at = max(s.timer + lag, s.now)
-    s, outcome = negative_acks.step(cfg, s, "advance_time", (at - s.now, lag))
+    s, outcome = negative_acks.step(cfg, s, "advance_time", (first - s.now, first - s.timer))
     assert isinstance(outcome, Elapsed), "time advances"
-    command = commands[node.commands] if node.commands < len(commands) else None
-    if not outcome.redeliveries:  # this run makes no command, and no later run makes a command before this run
-        return None if command is not None and command.at + _SLACK < at else node._replace(state=s)
+    if not outcome.redeliveries:
+        # no later run makes a command before this run
+        last = last if command is None else min(last, command.at)
+        return [node._replace(state=s, width=last - first)] if first <= last else []
     entries = tuple([each.position for each in outcome.redeliveries[0].ids])
     # a command without entries asks for all unacknowledged messages, so it includes these entries
-    if (
-        command is None
-        or not at - _SLACK <= command.at <= at + bound
-        or set(command.entries) not in (set(), set(entries))
-    ):
-        return None
-    return node._replace(state=s, commands=node.commands + 1)
+    if command is None or set(command.entries) not in (set(), set(entries)):
+        return []
+    earliest, last = max(first, command.at - bound), min(last, command.at)
+    if earliest > last:
+        return []
+    timer = None if s.timer is None else s.timer + earliest - first
+    state = s._replace(now=earliest, timer=timer)
+    return [node._replace(state=state, width=last - earliest, commands=node.commands + 1)]
