@@ -8,6 +8,7 @@ one. So the model allows commands at many times. The contracts check that the mo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from model.negative_acks.machine import Config, Elapsed, State, cpp, delay_of, negative_acks, reference, timer_interval
@@ -20,9 +21,10 @@ _NEVER = 10**18
 
 
 class Call(NamedTuple):
-    """A nack of an entry, or the close if there is no entry."""
+    """A nack of an entry, or the close if there is no entry. Times are in nanoseconds."""
 
-    at: int  # nanoseconds
+    at: int  # the start of the call
+    end: int
     entry: Position | None
 
 
@@ -44,7 +46,7 @@ def interval(delay_ms: int) -> int:
 
 
 class _Node(NamedTuple):
-    """A point of the search: the state with the earliest possible timer, and the numbers of calls and commands so far."""
+    """A point of the search: the state with its earliest timer, and the numbers of calls and commands so far."""
 
     state: State
     width: int  # the timer may be later by up to this number of nanoseconds
@@ -57,7 +59,9 @@ def obeys_timing_law(delay_ms: int, calls: Sequence[Call], commands: Sequence[Co
 
     A command may come up to `bound` after its run. Calls and commands are in the order of their times. The search is
     depth-first: the next event is a call, or a run with certain due buckets. All lags with which a run removes the same
-    buckets are one step of the search, because only the time of the next run depends on them: it is an interval.
+    buckets are one step of the search, because only the time of the next run depends on them: it is an interval. A call
+    takes effect between its start and its end, and so does the timer that it arms; but its nack is due a delay after
+    the earliest of these times. So the result may be a wrong False if a run falls between the two.
     """
     cfg = cpp.config._replace(redelivery_delay_ms=delay_ms, initial_time=calls[0].at if calls else 0)
     stack, seen = [_Node(negative_acks.start(cfg), 0, 0, 0)], set()
@@ -75,7 +79,7 @@ def obeys_timing_law(delay_ms: int, calls: Sequence[Call], commands: Sequence[Co
         if timer is not None:
             latest = timer + node.width + bound
             command = commands[node.commands] if node.commands < len(commands) else None
-            for first, last in _windows(node.state, latest if call is None else min(latest, call.at)):
+            for first, last in _windows(node.state, latest if call is None else min(latest, call.end)):
                 stack.extend(_run(cfg, node, first, last, command, bound))
     return False
 
@@ -86,8 +90,8 @@ def _windows(s: State, latest: int) -> list[tuple[int, int]]:
     first = max(s.timer, s.now)
     # a bucket is due at its time or a unit later, depending on a rule
     times = [at for bucket in s.buckets for at in (bucket.time, bucket.time + 1) if first < at <= latest]
-    starts = sorted({first, *times})
-    return [(at, end) for at, end in zip(starts, [*[each - 1 for each in starts[1:]], latest], strict=True) if at <= end]
+    starts = sorted({first, *times}) if first <= latest else []
+    return [(at, after - 1) for at, after in pairwise([*starts, latest + 1])]
 
 
 def _called(cfg: Config, node: _Node, call: Call) -> _Node:
@@ -97,7 +101,7 @@ def _called(cfg: Config, node: _Node, call: Call) -> _Node:
         after, _ = negative_acks.step(cfg, s, "close", ())
     else:
         after, _ = negative_acks.step(cfg, s, "nack", (call.entry, None, NackedId()))
-    width = node.width if after.timer == s.timer else 0
+    width = node.width if after.timer == s.timer else max(0, call.end - s.now)
     return node._replace(state=after, width=width, calls=node.calls + 1)
 
 

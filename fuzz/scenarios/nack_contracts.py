@@ -28,11 +28,12 @@ _CUT_NS = 256
 def _calls(seen: Observed) -> list[Call]:
     """Returns the accepted nacks up to the first close of the consumer, and the close."""
     found = []
-    for kind, before, _, ledger, entry, _, error in seen.calls:
+    for kind, before, after, ledger, entry, _, error in seen.calls:
+        at, end = int(before * 1e9), int(after * 1e9)
         if kind == "negative_acknowledge" and not error:
-            found.append(Call(int(before * 1e9), Position(ledger, entry)))
+            found.append(Call(at, end, Position(ledger, entry)))
         elif kind == "close":
-            return [*found, Call(int(before * 1e9), None)]
+            return [*found, Call(at, end, None)]
     return found
 
 
@@ -116,7 +117,7 @@ def _late(seen: Observed, *, is_undisturbed: bool) -> str:
     closed = next((call.at for call in calls if call.entry is None), None)
     late = 0
     # the added call stands for the end of the run: it comes after the last nack is due
-    for call, following in pairwise([*calls, Call(calls[-1].at + 2 * delay, None)] if calls else []):
+    for call, following in pairwise([*calls, calls[-1]._replace(at=calls[-1].at + 2 * delay)] if calls else []):
         due = call.at + delay
         if bound is None or call.entry is None or (closed is not None and closed < due + bound):
             continue
