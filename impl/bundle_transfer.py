@@ -126,7 +126,7 @@ class _Topic:
         self.last = _Ledger()
         self.cursor = 0
         self.objects: list[_Object | None] = [None] * brokers
-        self.clients = [_Client(i < producers) for i in range(producers + min(consumers, 1))]
+        self.clients = [_Client(i < producers) for i in range(producers + consumers)]
 
     def append(self, entry: Entry) -> None:
         self.log.append(entry)
@@ -239,7 +239,7 @@ class BundleTransfer:
     def publish(self, broker: int) -> Refused | bool:
         """Appends the record of the broker's duty. O(topics).
 
-        Returns False if the broker has not applied every record: readers would reject its record, so none is appended.
+        Returns False if the broker has not applied every record: readers would skip its record, so none is appended.
         """
         b = self._brokers[broker]
         if not b.duty:

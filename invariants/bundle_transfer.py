@@ -339,7 +339,7 @@ Sessions = tuple[tuple[tuple[int | None, bool], ...], ...]
 
 def initial_sessions(cfg: Config) -> Sessions:
     """Returns the sessions in the initial state: each producer is attached, and sends sequence id 0 first."""
-    return (((0, False),) * (cfg.producers + min(cfg.consumers, 1)),) * cfg.topics
+    return (((0, False),) * (cfg.producers + cfg.consumers),) * cfg.topics
 
 
 @history(bundle_transfer, initial=initial_sessions, on=("process", "receive"))

@@ -1,8 +1,9 @@
 """Properties of the ownership channel (PIP-192): order of records, roles, removal, requests, recovery, liveness.
 
 The accepted record of a bundle is the record that was accepted last (`State.settled`). The view of a broker has, for
-each bundle, the last record that this broker accepted. A record in a view is stale if the broker lost its session after
-it read the record. The handler of a record runs (`Broker.tasks`) until it ends (`finish`), fails, or its broker stops.
+each bundle, the last record that this broker accepted. A record that a broker read from the metadata store is stale if
+the broker then lost its session; records of the topic are never stale. The handler of a record runs (`Broker.tasks`)
+until it ends (`finish`), fails, or its broker stops.
 """
 
 from __future__ import annotations
@@ -329,7 +330,7 @@ def registered_owner_is_answered(cfg: Config, before: State, event: Event, after
 
 @always(ownership_channel, on=("time_out_lookup",))
 def timed_out_lookup_is_not_answered_from_stale_view(cfg: Config, before: State, event: Event, after: State) -> bool:
-    """A lookup that times out is answered only from a record that the broker read in its current session."""
+    """A lookup that times out is not answered from a stale record."""
     if isinstance(event.outcome, Refused | Failed):
         return True
     return not broker_of(before, event).is_stale[event.arguments["bundle"]]

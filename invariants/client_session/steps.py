@@ -1,7 +1,12 @@
 """What each step of the protocol changes, what it returns, and when it is refused, under the rules of the reference.
 
-These properties determine the links, producer, consumer and subscription after every step, except permits and
-`published`. `guarantees.py` has the guarantees to the application, and the sum of the permits.
+These properties determine the links, producer, consumer and subscription after every step. They do not determine
+
+    * the permits (`guarantees.py` has their sum);
+    * `published`, `damaged` and `covered`, which only rules of the C++ client read;
+    * `read` and `replay` of a ready consumer whose session the broker has ended.
+
+`guarantees.py` has the guarantees to the application.
 """
 
 from __future__ import annotations

@@ -88,8 +88,8 @@ def applied(cfg: Config, s: State, broker: int, view: int) -> State:
     """Returns the state after a broker applied the record at the index `view`: the record determines the broker's duty.
 
     The source of Releasing fences its topics (phase 1): clients stay attached, and their sends and acks are ignored. In
-    V2, the source of acquiring pauses its clients. If an override then returns the bundle to the source, the source
-    sends close commands with its own address, so the paused clients connect to the source again.
+    V2, the source of acquiring pauses its clients. In V2, a broker that gets the bundle back by an override sends its
+    clients close commands with its own address, so that paused clients connect to this broker again.
     """
     r, b = s.records[view], s.brokers[broker]
     duty: Duty = ""
@@ -101,7 +101,7 @@ def applied(cfg: Config, s: State, broker: int, view: int) -> State:
         s = s._replace(topics=tuple([fenced(cfg, t, broker) for t in s.topics]))
     if cfg.variant == "V2" and r.source == broker and r.state == "acquiring":
         s = sent_to_all(s, broker, Command("prepare", r.dst))
-    # a forced Owned record without source: an override returned the bundle to its source
+    # a forced Owned record without source: an override returned the bundle to its last owner
     if cfg.variant == "V2" and r == Record("owned", broker, None, True):
         s = sent_to_all(s, broker, Command("close", broker))
     # only an Owned record changes the flag

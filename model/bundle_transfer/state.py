@@ -249,7 +249,7 @@ class State(NamedTuple):
 def start(cfg: Config) -> State:
     """Returns the initial state: broker 0 owns the bundle and serves every topic; all clients are attached to it."""
     client = Client(phase="ready", peer=0, paused=False, begun=0, done=0, up=(), down=())
-    clients = (client,) * (cfg.producers + min(cfg.consumers, 1))
+    clients = (client,) * (cfg.producers + cfg.consumers)
     serving = TopicObject(phase="open", writable=True, adds=(), cursor=0, older=0)
     objects = (serving, *(None,) * (cfg.brokers - 1))
     topic = Topic(log=(), abandoned=(), cursor=0, objects=objects, clients=clients)

@@ -30,9 +30,9 @@ connection that is made or lost. `state.py` has the state.
     refusal       After a retryable refusal of PRODUCER or SUBSCRIBE, also of the first one, a handler looks the topic
                   up, and sends the command again
 
-The reference differs from shipped versions in rules of `Config` (see `fuzz/defects/`). The broker's commands reach a
-handler in order, and the producer's sends reach the broker in order. FLOW, ACK and REDELIVER reach the broker at once.
-A broker without a session of the handler ignores these three commands.
+The reference differs from shipped versions in rules of `Config` (see `fuzz/defects/`). The broker's commands, except
+stray replies (`stray_reply`), reach a handler in order, and the producer's sends reach the broker in order. FLOW, ACK
+and REDELIVER reach the broker at once. A broker without a session of the handler ignores these three commands.
 
 Not modelled: time (a delay may end at any step), lookups and their redirects, operation timeouts, names of brokers (the
 log is shared; `model/bundle_transfer` has fencing), the delay of negative acks (`model/negative_acks`), chunks,

@@ -23,7 +23,7 @@ Handler = Literal["producer", "consumer"]
 #: redirected  the next step is a connection to the URL of a CLOSE command (Connecting)
 #: waiting     PRODUCER or SUBSCRIBE is sent and not answered (Connecting)
 #: ready       it has received success (Ready)
-#: failed      its request was refused with an error that is not retryable (Failed)
+#: failed      its request was refused, and is not sent again (Failed)
 #: crashed     the client's process has crashed; only with `checksum_error_takes_oldest`
 Phase = Literal["lookup", "redirected", "waiting", "ready", "failed", "crashed"]
 #: The session of a handler at the broker.

@@ -223,7 +223,8 @@ def is_blank(broker: int | None) -> bool:
 def keeps_left(cfg: Config, storage: str, check_brokers: bool, left: Data | None, right: Data | None) -> bool | None:
     """`ServiceUnitStateDataConflictResolver.shouldKeepLeft`: whether the new record, `right`, is rejected.
 
-    Returns None if `shouldKeepLeft` throws. A tombstone (None) is never rejected.
+    Returns None if `shouldKeepLeft` throws. A tombstone (None) is never rejected. Without `check_brokers`, the brokers
+    of the records are not compared.
     """
     if right is None:
         return False
