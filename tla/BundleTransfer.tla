@@ -201,7 +201,7 @@ Jump ==
     /\ members[b].alive /\ members[b].view + 2 < Len(records)
     /\ Become(Applied(S, b, Len(records) - 1))
 
-\* The state after a broker appended the record of its duty.  If the broker's view is stale, readers reject the record.
+\* The state after a broker appended the record of its duty.  If the broker's view is stale, readers skip the record.
 Published(s, b) ==
   LET r == ViewOf(s, b)
       following == CASE r.state = "acquiring" -> "releasing"

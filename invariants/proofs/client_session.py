@@ -139,8 +139,9 @@ def permits(s: Rec) -> Any:
 def conserves(cfg: Rec, s: Rec) -> Any:
     """Returns the invariant: a ready consumer with a session has all its permits.
 
-    A consumer that is not ready has no permits at the broker and no messages in flight. While it waits for an answer to
-    its request, it has no messages in its queue and no permits to return.
+    A consumer whose request is not answered is not ready. A consumer that is not ready has no permits at the broker and
+    no messages in flight. While a consumer waits for an answer to its request, it has no messages in its queue and no
+    permits to return.
     """
     c = s.fields["consumer"].fields
     link = c["link"].fields

@@ -119,7 +119,10 @@ def each_version_is_accepted_once() -> Answer:
     ),
 )
 def accepted_versions_are_consecutive() -> Answer:
-    """Reader and writer decide alike. Assumes that no view is newer than the stored record, as in explored scopes."""
+    """Reader and writer decide alike.
+
+    Assumes, as in explored scopes, that no view is newer than the stored record, and that versions are positive.
+    """
     proof = Proof()
     for storage in STORAGES:
         it = Write(storage)

@@ -141,7 +141,7 @@ class Record(NamedTuple):
 
     state: RecordState
     dst: int  # the owner; during a transfer, the next owner
-    source: int | None  # the previous owner; in acquiring (V1b, V2), the source still owns the bundle
+    source: int | None  # the previous owner, unless it is `dst`; in acquiring (V1b, V2), the present owner
     forced: bool  # an override by the leader
 
 
