@@ -30,7 +30,7 @@ def calls_after(gaps: list[int]) -> list[Call]:
 
 
 def commands_of_client(calls: list[Call], lags: list[int], transit: int = 0) -> list[Command]:
-    """Returns the commands of a client: each nack arms the timer anew, each run requests the due entries.
+    """Returns the commands of a client. A nack arms the timer again; a run requests the redelivery of all due entries.
 
     The run with number n is late by `lags[n]`, then by the first lag again. A command comes `transit` ns after its run.
     """
