@@ -298,6 +298,35 @@ def test_override_races_with_removal(storage: Any, removal: Any, record: Data | 
     assert (version, s.settled[0]) == (4, record)
 
 
+def test_overridden_split_is_done_beside_the_new_owner() -> None:
+    """Broker 1 lost its session while it split the bundle. Its handler splits the bundle that broker 0 owns by then."""
+    steps = (
+        ("lookup", 1, 0, 1),
+        ("jump", 1),
+        ("finish", 1, 0),
+        ("jump", 1),
+        ("split", 1, 0),
+        ("jump", 1),
+        ("jump", 0),
+        ("lose_session", 1),
+        ("start_clean_up", 0, 1, False),
+        ("lose_session", 0),
+        ("override", 0, 1, 0, None),
+        ("reconnect", 0),
+        ("jump", 0),
+        ("lookup", 0, 0, 0),
+        ("jump", 0),
+        ("finish", 0, 0),
+        ("reconnect", 1),
+        ("jump", 1),
+        ("finish", 1, 0),
+    )
+    for cfg in (m.reference.config, SHIPPED):
+        s, _ = ran(cfg._replace(brokers=2, bundles=3), *steps)
+        assert s.settled == (Data("Owned", 0, None, 6), Data("Owned", 1), Data("Owned", 1))
+        assert s.is_split[0]
+
+
 # ---- conflict resolution --------------------------------------------------------------------------------
 
 OWNED = Data("Owned", 0, 1, 5)

@@ -152,7 +152,6 @@ SMOKE = Scope(
         "fail_append",
         "override_stuck",
         "remove_old",
-        "reconnect",
     ),
     settings={"brokers": 2, "bundles": 1},
     domains={
